@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 LISTED = 30  # names in a message; the near ones are never cut off
@@ -14,6 +13,8 @@ def near_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
     In this order: names that begin with it (`mobilenet` for mobilenet_v3_large, the shortest first), names that are
     spelled almost like it, dotted names that end in it (`batch` for workload.batch). Upper and lower case are the same.
     """
+    import difflib  # a name that is known needs it not
+
     wanted = name.lower()
     lower = {each.lower(): each for each in reversed(list(known))}
     longer = sorted((each for each in lower if wanted and each.startswith(wanted)), key=len)

@@ -152,7 +152,7 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
 
 def _beside(store: Path, name: str) -> Path:
     """In the store's folder; of a pack, beside it under its name."""
-    from tare.records.unpack import is_pack
+    from tare.records.schema import is_pack
 
     return store.with_name(f"{store.stem}-{name}") if is_pack(store) else store / name
 

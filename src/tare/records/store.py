@@ -33,13 +33,14 @@ from tare.records.schema import (
     STUDY_FILE,
     TRIALS_FOLDER,
     Header,
+    is_pack,
     read_header,
 )
 from tare.records.seal import Writer, plain, start
 from tare.records.sealed import Key, Shelf, Thinned, folder_name, keys_in, verify_sealed
 from tare.records.spool import read_channels, read_spool
 from tare.records.trials import grouped
-from tare.records.unpack import is_pack, unpacked
+from tare.records.unpack import unpacked
 
 if TYPE_CHECKING:
     import numpy.typing as npt

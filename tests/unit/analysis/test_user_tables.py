@@ -7,8 +7,10 @@ import time
 import duckdb
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tare.analysis.table import read_table, rows_to_compare
+from tare.analysis.table import numeric_columns, read_table, rows_to_compare
 from tare.base.errors import StudyError
 
 ROWS = [("bare", "1.5", "1"), ("docker", "1.75", "1"), ("bare", "1.25", "2")]
@@ -236,3 +238,17 @@ def test_a_hundred_thousand_rows_are_read_quickly(tmp_path):
     assert len(found) == 100_000
     assert time.process_time() - begin < 3  # about 0.3 s on an idle machine
     assert json.dumps(found[0]).startswith('["docker"')
+
+
+NUMBERS = ["1", "2.5", "-3e-2", "+.5", "5.", "0.1234567890123456789", "123456789012345678901", "4.9E-324"]
+OTHERS = ["", "1e", "1-2", "1 ", "e", ".", "nan", "inf", "1_0", "1e999", "0x1", '"1"', "x", "\r", "\n", "1,5", "٣"]
+CELLS = st.sampled_from(NUMBERS) | st.sampled_from(NUMBERS + OTHERS)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), max_size=4), st.sampled_from(";\t"), st.sampled_from(["\n", ""]))
+def test_numbers_that_are_read_at_once_are_those_of_the_cells(tmp_path_factory, rows, delimiter, end):
+    text = "\n".join(delimiter.join(row) for row in [("a", "b"), *rows]) + end
+    path = written(tmp_path_factory.getbasetemp(), "numbers.csv", text)
+    found = numeric_columns(path)
+    assert (found is not None) == (bool(rows) and all(cell in NUMBERS for row in rows for cell in row))
+    assert found is None or [*zip(*found.values(), strict=True)] == [tuple(map(float, row)) for row in rows]

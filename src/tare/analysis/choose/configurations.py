@@ -17,8 +17,8 @@ from tare.analysis.statistics import Floats
 from tare.analysis.table import Table, read_table
 from tare.base.errors import StudyError
 from tare.base.near_name import unknown_name
+from tare.records.schema import is_store
 from tare.records.trials import TrialRow, collected, grouped
-from tare.records.unpack import is_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,20 +23,17 @@ from tare.records.model import Record
 # Settings of the work of a step, by the words of the last part of their name. How many samples a step has is known of
 # the first three alone.
 _WORKERS = "gpu|device|node|rank|worker|core|replica|process|tenant|host"
-_KINDS = {
-    kind: re.compile(pattern)
-    for kind, pattern in {
-        "batch": rf"(\w+_)?(?<!per_)(?<!every_)((mini|micro|u)?batch(_?size)?|bs)(_per_({_WORKERS}))?"
-        rf"|samples_per_({_WORKERS}|step|batch)",
-        "accumulation": r"(\w+_)?(accumulate|accumulation|accum)(_(steps?|count|factor|(grad_)?batches))?"
-        r"|(grad_)?acc_steps",
-        "tenants": r"(\w+_)?tenants",
-        "resolution": r"(\w+_)?(px|pixels|imgsz)|(\w+_)?(?<!timer_)(?<!clock_)(?<!time_)resolution"
-        r"|((train|val|eval|test|max|min)_)?(image|img|input|crop|frame|resize)_?(size|res|width|height)",
-        "sequence length": r"length|seqlen|block_size|(max_)?new_tokens|max_tokens"
-        r"|((n|num|max|min)_)?(ctx|context)(_size|_window)?"
-        r"|(\w+_)?(seq|sequence|ctx|context|prompt|input|output|model|source|target|max|min|text|block)_?(len|length)",
-    }.items()
+_KINDS = {  # compiled where they are first asked for
+    "batch": rf"(\w+_)?(?<!per_)(?<!every_)((mini|micro|u)?batch(_?size)?|bs)(_per_({_WORKERS}))?"
+    rf"|samples_per_({_WORKERS}|step|batch)",
+    "accumulation": r"(\w+_)?(accumulate|accumulation|accum)(_(steps?|count|factor|(grad_)?batches))?"
+    r"|(grad_)?acc_steps",
+    "tenants": r"(\w+_)?tenants",
+    "resolution": r"(\w+_)?(px|pixels|imgsz)|(\w+_)?(?<!timer_)(?<!clock_)(?<!time_)resolution"
+    r"|((train|val|eval|test|max|min)_)?(image|img|input|crop|frame|resize)_?(size|res|width|height)",
+    "sequence length": r"length|seqlen|block_size|(max_)?new_tokens|max_tokens"
+    r"|((n|num|max|min)_)?(ctx|context)(_size|_window)?"
+    r"|(\w+_)?(seq|sequence|ctx|context|prompt|input|output|model|source|target|max|min|text|block)_?(len|length)",
 }
 _SAMPLES = ("batch", "accumulation", "tenants")
 _WHOLE = re.compile(r"global|total|effective")  # a batch of all devices and passes
@@ -76,7 +73,7 @@ def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
 def _kind(name: str) -> str | None:
     """Which setting of the work of a step it is, if any: `batch` of `workload.batch` and `train_batch_size`."""
     words = "_".join(words_of(name.rpartition(".")[2]))
-    return next((kind for kind, pattern in _KINDS.items() if pattern.fullmatch(words)), None)
+    return next((kind for kind, pattern in _KINDS.items() if re.fullmatch(pattern, words)), None)
 
 
 def is_counted(names: Iterable[str]) -> bool:

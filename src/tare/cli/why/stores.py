@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def are_stores(words: tuple[str, ...]) -> bool:
     """Whether these are two stores, and no command line; a single one is refused."""
-    from tare.records.unpack import is_pack
+    from tare.records.schema import is_pack
 
     stores = [each for each in words if Path(each, "store.json").is_file() or is_pack(Path(each))]
     need(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.analysis.choose.configurations import assignments
-from tare.analysis.choose.front import front_of_singles, pareto
+from tare.analysis.choose.front import _on_front, front_of_singles, on_front, pareto
 from tare.analysis.observations import table_observations
 from tare.analysis.table import Table
 from tare.base.errors import StudyError
@@ -250,3 +250,10 @@ def test_a_table_is_answered_by_columns_as_it_is_row_by_row(cells):
 def test_rows_of_other_work_are_looked_at_one_by_one(name):
     table = Table(Path("t.csv"), {name: ["1", "2"], "ms": ["1", "2"], "joules": ["2", "1"]})
     assert front_of_singles(table, [name], ["ms", "joules"]) is None
+
+
+@given(st.integers(0, 99), st.integers(2, 4), st.sampled_from([0, 3, 300, 1e300]))
+def test_of_many_points_those_that_one_beats_are_not_sorted_and_the_front_is_the_same(seed, figures, levels):
+    points = np.random.default_rng(seed).random((1200, figures)) ** 3
+    points = np.floor(points * levels) if levels else points * 0
+    assert (on_front(points) == _on_front(points)).all()
