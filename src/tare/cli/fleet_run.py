@@ -200,10 +200,10 @@ def _run(wanted: Wanted, over: Over) -> Came:
 def _run_into(
     store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
-    from tare.fleet.eligibility import record_missing
     from tare.fleet.incoming import name_on_devices
     from tare.fleet.local import Interruption
     from tare.fleet.orders import Task, plans
+    from tare.fleet.readiness import record_missing
     from tare.fleet.run import FleetRun
 
     planned = plans(wanted.study, devices, missing)
@@ -227,9 +227,9 @@ def _run_into(
 
 def _missing_parts(wanted: Wanted, devices: Sequence[Device], cluster: Any, patience_s: float) -> MissingParts:
     """What is left out: as it was settled when the store was begun, else as the devices say now."""
-    from tare.fleet.eligibility import ask_all_devices, recorded_missing
     from tare.fleet.exchange import Questions
     from tare.fleet.orders import plans
+    from tare.fleet.readiness import ask_all_devices, recorded_missing
     from tare.plan.check import NOTHING
 
     if wanted.study.missing == "refuse":

@@ -13,10 +13,10 @@ from pretended_fleet import PretendCluster, PretendDevice
 from tare.base.errors import ObstacleError, StoreError
 from tare.base.rulings import obstacle
 from tare.fleet.cluster import WorkerLost
-from tare.fleet.eligibility import MISSING_PARTS_FILE, ask_all_devices, merged, record_missing, recorded_missing
 from tare.fleet.exchange import Questions
 from tare.fleet.inventory import Device
 from tare.fleet.lean_trial import LeanObstacleCheck
+from tare.fleet.readiness import MISSING_PARTS_FILE, ask_all_devices, merged, record_missing, recorded_missing
 from tare.fleet.ssh import Unreachable
 from tare.plan.check import NOTHING, MissingParts, PartKey, parts_of
 from tare.plan.matrix import cells
