@@ -288,7 +288,7 @@ def _refuse_secrets(study: Study) -> None:
 def _cluster(over: Over) -> Iterator[tuple[Any, Sequence[Device]]]:
     """Workers, and the devices that they drive."""
     from tare.fleet.cluster import OwnCluster, ThereCluster
-    from tare.fleet.dask_data import over_tls
+    from tare.fleet.dask_processes import over_tls
 
     cluster: Any
     if over.on_slurm:

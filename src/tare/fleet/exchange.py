@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeAlias
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling, obstacle
 from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
-from tare.fleet.dask_data import checked_answer
+from tare.fleet.dask_processes import checked_answer
 from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption

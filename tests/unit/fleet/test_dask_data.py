@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.base.errors import StudyError, TareError
-from tare.fleet.dask_data import ENDED, NotData, checked_answer, loads, over_tls
+from tare.fleet.dask_processes import ENDED, NotData, checked_answer, loads, over_tls
 from tare.fleet.exchange import Questions
 from tare.fleet.inspect import _misshapen
 from tare.fleet.inventory import Device
@@ -49,7 +49,7 @@ def test_dask_itself_loads_data_alone_in_a_controller(tmp_path: Path):
 
     script = f"""
 import os
-from tare.fleet.dask_data import refuse_code
+from tare.fleet.dask_processes import refuse_code
 class Attack:
     def __reduce__(self):
         return (os.mkdir, ({str(tmp_path / "made")!r},))
