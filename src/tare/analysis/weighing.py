@@ -12,9 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
-from tare.analysis.judging.hidden import withhold
-from tare.analysis.judging.interaction import interactions
-from tare.analysis.judging.suspects import doubts
+from tare.analysis.judging.hidden import doubts, interactions, withhold
 from tare.analysis.judging.tables import with_doubts
 from tare.analysis.judging.work import Work, like_work
 from tare.analysis.labels import text, workload_kind
