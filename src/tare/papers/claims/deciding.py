@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from tare.analysis.compare import MOST, TIE, Contest, judge
 from tare.analysis.estimators import Sides
-from tare.analysis.fleet.stores import sides_of_stores
+from tare.analysis.fleet.random_effects import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import FLOOR
