@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.changes import refuse_silent_changes_on
 from tare.api.needs import compares_power, measures_power
-from tare.api.running import open_store, row, study_text
+from tare.api.running import open_store, refuse_silent_changes_on, row, study_text
 from tare.base.errors import NotRestoredError, ObstacleError, StudyError
 from tare.base.rulings import Ruling
 from tare.cli.endings import finish, left_text

@@ -11,7 +11,7 @@ import pytest
 
 from some_records import draft
 from tare import __version__
-from tare.api.changes import refuse_mixing, refuse_moved_images
+from tare.api.running import refuse_mixing, refuse_moved_images
 from tare.base.errors import StudyError, TrialError
 from tare.records.model import Record
 from tare.testing import FakeHost

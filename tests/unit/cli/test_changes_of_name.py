@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tare.api.changes import refuse_silent_changes
+from tare.api.running import refuse_silent_changes
 from tare.base.errors import StudyError
 from tare.plan.matrix import cells, trials
 from tare.records.store import Store

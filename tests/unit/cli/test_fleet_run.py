@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
-from tare.api.changes import refuse_silent_changes_on
+from tare.api.running import refuse_silent_changes_on
 from tare.base.errors import StudyError
 from tare.cli import fleet_run
 from tare.cli.fleet_run import Came, Over, Wanted, run_over
