@@ -18,7 +18,7 @@ import pytest
 import warm_tare
 
 from tare.base.host import LocalHost
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers import leftovers
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.containers import docker, engine

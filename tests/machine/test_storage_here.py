@@ -16,7 +16,7 @@ import warm_tare
 from driver_storage import THROUGH
 
 from tare.base.host import LocalHost, Site
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.storage import placing
 from tare.drivers.storage.residency import open_files
 from tare.parts.controls.dirty import Dirty

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from tare.base.host import Host
-from tare.base.mounts import Mount, mounts
-from tare.base.processes import Owner, boot_id
+from tare.base.processes import Mount, Owner, boot_id, mounts
 from tare.drivers import layers, name_leases
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.containers.oci import STATE

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tare.base.files import state_dir
-from tare.base.mounts import Mount
+from tare.base.processes import Mount
 from tare.drivers import leftovers
 from tare.drivers.storage import media, placing
 from tare.drivers.storage.media import MEDIA, Rates, obstacles, wanted

@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from tare.base.errors import TareError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host
-from tare.base.mounts import Mount, holding, mounts
+from tare.base.processes import Mount, holding, mounts
 from tare.drivers import layers, name_leases
 from tare.drivers.storage.residency import open_files
 

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tare.base.host import Host
-from tare.base.mounts import mounts
-from tare.base.processes import Owner
+from tare.base.processes import Owner, mounts
 from tare.drivers import layers, leftovers, name_leases
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.cgroups.freezing import resume_all
