@@ -12,8 +12,8 @@ from pretended_fleet import PretendCluster, Scene
 from stand_in_parts import stand_ins
 from tare.base.errors import ObstacleError
 from tare.base.rulings import obstacle
-from tare.cli import fleet_run
-from tare.cli.fleet_run import Came, Over, Wanted
+from tare.cli import run
+from tare.cli.run import Came, Over, Wanted
 from tare.fleet.inventory import Device
 from tare.fleet.on_device import _the_trial, study_of
 from tare.plan.check import MissingParts, PartKey, parts_of
@@ -52,7 +52,7 @@ class Fleet(Scene):
         def cluster(over: Over) -> Any:
             yield self.cluster, INVENTORY
 
-        monkeypatch.setattr(fleet_run, "_cluster", cluster)
+        monkeypatch.setattr(run, "_cluster", cluster)
 
     def lacks(self, device: str, *names: str, text: str = STUDY) -> None:
         """These parts do not work there, as the device says when it is asked."""
@@ -63,7 +63,7 @@ class Fleet(Scene):
     def go(self, text: str = STUDY) -> Came:
         self.heard.questions.clear()
         wanted = Wanted(loads(text, "s.yaml"), text, "s.yaml", self.root / "store", False, False, False)
-        return fleet_run._run(wanted, Over(None, "tls://pretended:1", (), 1.0, False))
+        return run._run(wanted, Over(None, "tls://pretended:1", (), 1.0, False))
 
     def planned(self) -> list[dict[str, Any]]:
         with Store.open(self.root / "store") as store:
@@ -191,6 +191,6 @@ def test_a_study_of_power_is_not_begun_where_no_probe_of_power_works_on_every_de
     with pytest.raises(
         ObstacleError, match=r"no power probe of .* works on every device.*\n.*power_rapl: one: there are no"
     ):
-        fleet_run._left(study, missing, INVENTORY)
+        run._left(study, missing, INVENTORY)
     time = loads(text.replace("power_mean_w", "wall_s"), "s.yaml")
-    assert [choice.name for choice in fleet_run._left(time, missing, INVENTORY).probes] == ["cpu"]
+    assert [choice.name for choice in run._left(time, missing, INVENTORY).probes] == ["cpu"]

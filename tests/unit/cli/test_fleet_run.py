@@ -11,8 +11,8 @@ import pytest
 from stand_in_parts import stand_ins
 from tare.api.running import refuse_silent_changes_on
 from tare.base.errors import StudyError
-from tare.cli import fleet_run
-from tare.cli.fleet_run import Came, Over, Wanted, run_over
+from tare.cli import run
+from tare.cli.run import Came, Over, Wanted, run_over
 from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome
 from tare.fleet.orders import factors, planned_on
@@ -41,8 +41,8 @@ def ends(monkeypatch, capsys):
             if verdict:
                 raise SystemExit(verdict)
 
-        monkeypatch.setattr(fleet_run, "_run", ended)
-        monkeypatch.setattr(fleet_run, "finish", finish)
+        monkeypatch.setattr(run, "_run", ended)
+        monkeypatch.setattr(run, "finish", finish)
         code = 0
         try:
             wanted: Any = SimpleNamespace(folder=Path("out"), retry_failed=retried)
@@ -98,7 +98,7 @@ def test_a_second_ctrl_c_ends_the_run_with_an_outcome():
         def stopped(self) -> Outcome:
             return STOPPED
 
-    assert fleet_run._until_the_end(Fleet()) is STOPPED  # type: ignore[arg-type]
+    assert run._until_the_end(Fleet()) is STOPPED  # type: ignore[arg-type]
 
 
 # Going on with a store
@@ -119,7 +119,7 @@ class Begun:
             with made as store:
                 said = refuse_silent_changes_on(store, study, planned, accept)
                 wanted = Wanted(study, "", "s.yaml", self.folder, accept, False, False)
-                fleet_run._note_plan(wanted, store, planned)
+                run._note_plan(wanted, store, planned)
                 return said
 
     def planned(self) -> set[str]:
@@ -161,6 +161,6 @@ def test_a_store_that_was_begun_without_a_fleet_is_not_gone_on_with_by_one(tmp_p
     with stand_ins():
         study = loads(STUDY.format(repeat=2), "s.yaml")
         with Store.create(tmp_path / "store", study.as_plain(), "") as store:
-            store.plan([fleet_run.row(trial) for trial in planned_on(study, ())])
+            store.plan([run.row(trial) for trial in planned_on(study, ())])
     with pytest.raises(StudyError, match="the study has changed"):
         Begun(tmp_path / "store").go_on(ONE)
