@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers.sensors import amdsmi
+from tare.drivers.sensors import other_gpus
 from tare.figures.energy_sources import sources
 from tare.parts.probes.gpu import Gpu
 
@@ -69,7 +69,7 @@ class Library(ModuleType):
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     made = Library()
     monkeypatch.setitem(sys.modules, "amdsmi", made)
-    monkeypatch.setattr(amdsmi, "_opened", {})
+    monkeypatch.setattr(other_gpus, "_opened", {})
     yield made
 
 
@@ -127,8 +127,8 @@ def test_without_the_library_the_kernels_files_serve(monkeypatch, machine, capsy
         print("Unable to find libamd_smi.so")  # noqa: T201  (as it does; the sampler's answers go the same way)
         raise problem
 
-    monkeypatch.setattr(amdsmi, "_opened", {})
-    monkeypatch.setattr(amdsmi.importlib, "import_module", fails)
+    monkeypatch.setattr(other_gpus, "_opened", {})
+    monkeypatch.setattr(other_gpus.importlib, "import_module", fails)
 
     assert readings(machine) == {"gpu.power_w": 9e-6}
     assert capsys.readouterr().out == ""
