@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.figures.phases import PHASES, START_UP, phase_metrics
-from tare.figures.steps import steps_from
+from tare.figures.steps import PHASES, START_UP, phase_metrics, steps_from
 from tare.parts.protocols import Mark
 
 S = 1_000_000_000
