@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tare.records.column_codec import read_plain, write_plain
 from tare.records.parquet import columns_of, engine, read_distributions, write_columns
-from tare.records.plain_columns import read_plain, write_plain
 
 KINDS = ("int64", "int32", "uint64", "uint32", "int16", "uint16", "int8", "uint8", "bool", "float64")
 WORDS = ["step", "größe", "", "step", "a\nb"]
