@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from tare.base.errors import StudyError
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 from tare.plan.model import Cell, PlannedTenant, Trial, guessed_trial_s
-from tare.studies.choice import PartChoice
+from tare.studies.fields import PartChoice
 from tare.studies.model import Study
 from tare.studies.reader import Tenancy
 from tare.studies.select import Place
