@@ -1,6 +1,6 @@
 """A socket on the device whose connections come out at a socket inside a guest.
 
-`tare_inside.agents.guest_streams` is the other end and says what goes over the line. Each connection has two threads,
+`tare_inside.agents.guest_jobs` is the other end and says what goes over the line. Each connection has two threads,
 one for each direction, since both may wait: for the client, and for the program inside.
 """
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tare.drivers.guests.channel import GuestGone, GuestSilent, Link, checked
-from tare_inside.agents.guest_streams import CHUNK_BYTES, WINDOW_BYTES
+from tare_inside.agents.guest_jobs import CHUNK_BYTES, WINDOW_BYTES
 
 _FOR_EVER_S = threading.TIMEOUT_MAX / 2
 _CONNECT_WITHIN_S = 60.0
