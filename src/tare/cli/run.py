@@ -196,7 +196,7 @@ def _finished(wanted: Wanted, came: Came, as_json: bool, again: str) -> int:
 
 
 def _run(wanted: Wanted, over: Over) -> Came:
-    from tare.fleet.orders import plans
+    from tare.fleet.exchange import plans
 
     _refuse_secrets(wanted.study)
     if wanted.study.design.slices is not None:
@@ -213,9 +213,9 @@ def _run(wanted: Wanted, over: Over) -> Came:
 def _run_into(
     store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
+    from tare.fleet.exchange import Task, plans
     from tare.fleet.incoming import name_on_devices
     from tare.fleet.local import Interruption
-    from tare.fleet.orders import Task, plans
     from tare.fleet.readiness import record_missing
     from tare.fleet.run import FleetRun
 
@@ -240,8 +240,7 @@ def _run_into(
 
 def _missing_parts(wanted: Wanted, devices: Sequence[Device], cluster: Any, patience_s: float) -> MissingParts:
     """What is left out: as it was settled when the store was begun, else as the devices say now."""
-    from tare.fleet.exchange import Questions
-    from tare.fleet.orders import plans
+    from tare.fleet.exchange import Questions, plans
     from tare.fleet.readiness import ask_all_devices, recorded_missing
     from tare.plan.check import NOTHING
 
@@ -255,7 +254,7 @@ def _missing_parts(wanted: Wanted, devices: Sequence[Device], cluster: Any, pati
 
 def _left(study: Study, missing: MissingParts, devices: Sequence[Device]) -> Study:
     """The study as every device is asked to run it; what is left out is said. Refused where nothing is left."""
-    from tare.fleet.orders import factors
+    from tare.fleet.exchange import factors
     from tare.plan.check import left_of
 
     if study.missing == "refuse":

@@ -13,9 +13,9 @@ from tare.api.running import refuse_silent_changes_on
 from tare.base.errors import StudyError
 from tare.cli import run
 from tare.cli.run import Came, Over, Wanted, run_over
+from tare.fleet.exchange import factors, planned_on
 from tare.fleet.inventory import Device
 from tare.fleet.local import Outcome
-from tare.fleet.orders import factors, planned_on
 from tare.records.store import Store
 from tare.studies.load import loads
 

@@ -11,9 +11,9 @@ import pytest
 from pretended_fleet import NEVER, Scene
 from stand_in_parts import stand_ins
 from tare.base.errors import ObstacleError, StudyError
+from tare.fleet.exchange import factors, planned_on
 from tare.fleet.incoming import Ledger
 from tare.fleet.inventory import Device
-from tare.fleet.orders import factors, planned_on
 
 FULL = "no space left on this device: 3 MiB free."
 
