@@ -19,8 +19,7 @@ from typing import Any
 
 from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
-from tare.base.errors import StoreError, StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.records.model import Record, State
 from tare.records.trials import TrialRow
 

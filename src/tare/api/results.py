@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tare.base.errors import ObstacleError, StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import ObstacleError, StudyError, unknown_name
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison, Weighing, Word

@@ -12,8 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tare.base.errors import StudyError
-from tare.base.near_name import near_names
+from tare.base.errors import StudyError, near_names
 from tare.parts.protocols import Json
 from tare.studies.design import Compare, Design, Order, Repeat
 from tare.studies.fields import PartChoice, complaint_text, explain

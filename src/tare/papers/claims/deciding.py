@@ -17,8 +17,7 @@ from tare.analysis.fleet.random_effects import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import FLOOR
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.papers import claims as folder
 from tare.papers.claims.contrasts import store_of
 from tare.papers.claims.evidence import Population
