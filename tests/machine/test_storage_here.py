@@ -26,8 +26,8 @@ from tare.parts.platforms.bare import Bare
 from tare.parts.protocols import Platform, TenantPlace
 from tare.records.store import Store
 from tare.trial.device import device_id
-from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.undo.restoration import restore
 
 DRIVER = Path(__file__).with_name("driver_storage.py")
