@@ -20,7 +20,6 @@ from tare.analysis.statistics import FLOOR
 from tare.base.errors import StudyError, unknown_name
 from tare.papers import claims as folder
 from tare.papers.claims.contrasts import store_of
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.model import (
     COUNTED,
     FAILS,
@@ -31,6 +30,7 @@ from tare.papers.claims.model import (
     Check,
     Claim,
     Look,
+    Population,
     Wants,
     Word,
     figure_words,

@@ -15,9 +15,8 @@ from tare.papers.claims import metrics
 from tare.papers.claims.checks import tendency
 from tare.papers.claims.contrasts import Cells, against, at, levels, split, where
 from tare.papers.claims.deciding import words_of
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import Value, level, medium_rank
-from tare.papers.claims.model import HOLDS, Check
+from tare.papers.claims.model import HOLDS, Check, Population
 from tare.records.model import Record
 
 MODEL = "workload.model"

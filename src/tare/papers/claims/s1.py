@@ -24,10 +24,9 @@ from tare.papers.claims.contrasts import (
     trend,
     where,
 )
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import Cell, Value, factor_named, level, medium_factor, trains
 from tare.papers.claims.media import SAME, UNSURE, by_speed, medium_effect
-from tare.papers.claims.model import Claim, Look
+from tare.papers.claims.model import Claim, Look, Population
 from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it

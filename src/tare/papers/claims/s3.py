@@ -30,11 +30,10 @@ from tare.papers.claims.contrasts import (
     trend,
     where,
 )
-from tare.papers.claims.evidence import Population, software
 from tare.papers.claims.factors import Cell, Value, factor_named, is_bare, level, medium_factor, trains
 from tare.papers.claims.media import by_speed
 from tare.papers.claims.metrics import Names
-from tare.papers.claims.model import Check, Claim, Look, Wants
+from tare.papers.claims.model import Check, Claim, Look, Population, Wants, software
 from tare.papers.claims.pooling import LATER_EPOCHS
 from tare.papers.claims.power_modes import by_clocks, by_mode, close_share, default_mode, errors, grid
 from tare.papers.claims.s0 import by_model
