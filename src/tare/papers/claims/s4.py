@@ -7,7 +7,7 @@ from statistics import median
 
 from tare.analysis.cells import PLACEMENT
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import conditions, excused, tendency
+from tare.papers.claims.checks import by_speed, conditions, excused, tendency
 from tare.papers.claims.contrasts import (
     Cells,
     against,
@@ -37,7 +37,6 @@ from tare.papers.claims.factors import (
     on,
     stack_names,
 )
-from tare.papers.claims.media import by_speed
 from tare.papers.claims.model import HOLDS, Check, Claim, Look, Population, Wants
 from tare.records.model import Record
 from tare.records.trials import is_board
