@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 from tare.base.errors import TareError
 from tare.base.host import Host, LocalHost
 from tare.base.units import Channel
-from tare.drivers.kernel_files import KernelFile, number
-from tare.drivers.sensors.folders import text_of
+from tare.drivers.kernel_files import KernelFile, number, text_of
 
 _MOST_CARDS, _MOST_HWMON = 16, 96
 _VENDORS = {"0x1002": "AMD", "0x8086": "Intel"}
