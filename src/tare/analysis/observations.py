@@ -12,8 +12,7 @@ from tare.analysis.baseload import records_of
 from tare.analysis.cells import resolve_factor
 from tare.analysis.labels import text
 from tare.analysis.table import Table, label_column, read_table
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.base.text import STEP, unit_of
 from tare.records.model import Record, varied
 from tare.records.schema import is_store

@@ -24,8 +24,7 @@ import numpy as np
 from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
 from tare.analysis.statistics import Floats
-from tare.base.errors import StoreError, StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.records.model import Record, State
 from tare.records.trials import TrialRow
 

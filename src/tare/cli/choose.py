@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, need, order_option, settings_option
 from tare.cli.scaffold import Result, Verbs, reads_source, say_notes, width
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StoreError, StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.cli.options import STORE, comparing, json_option, need, output_option
 from tare.cli.scaffold import Verb, print_json, reading, say, spinner, weighed, width
 

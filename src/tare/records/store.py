@@ -17,8 +17,7 @@ from tare.base.errors import StoreError, StudyError
 from tare.base.files import explained
 from tare.base.sides import is_rehearsal
 from tare.records import seal
-from tare.records.catalogue import Catalogue, CatalogueDamaged
-from tare.records.creation import WriteLock, identity, lay_out, refuse_network_disk
+from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
 from tare.records.model import Json, Record, State
 from tare.records.parquet import TableName
 from tare.records.schema import (

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from tare.analysis.choose.configurations import NAMES, Column, column_for
 from tare.analysis.observations import columns_of, number, observations
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.records.schema import is_store
 from tare.records.trials import TrialRow
 
