@@ -68,6 +68,16 @@ class MarkColumns(dict[str, "npt.NDArray[Any]"]):
     def intervals(self) -> Intervals:
         return _intervals(self)
 
+    def where(self, kept: npt.NDArray[Any], renamed: Callable[[str], str] = str) -> MarkColumns:
+        """These marks alone; names may be changed, but two not into one."""
+        found = MarkColumns({name: column[kept] for name, column in self.items()})
+        found.coded = {name: (words, word[kept]) for name, (words, word) in self.coded.items()}
+        words, word = _coded(found, "name")
+        used, word = np.unique(word, return_inverse=True)  # a word of no mark may have the new name of another
+        names = [renamed(words[place]) for place in used.tolist()]
+        found["name"], found.coded["name"] = np.array([*names, None], object)[word], (names, word)
+        return found
+
 
 def intervals(marks: Marks, *names: str) -> Intervals:
     """An end closes the newest begin of the same name and step; what is not both begun and ended is no interval.
@@ -85,6 +95,12 @@ def are(marks: Marks, column: str, word: str) -> npt.NDArray[np.bool_]:
         words, places = marks.coded[column]
         return np.asarray(places == _place(word, words))
     return np.asarray(marks[column] == word, bool)
+
+
+def begin_with(marks: Marks, prefixes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """Which marks have a name that begins with one of these."""
+    words, word = _coded(marks, "name")
+    return np.array([*(each.startswith(prefixes) for each in words), False], bool)[word]
 
 
 def _intervals(marks: Marks, names: Sequence[str] = ()) -> Intervals:
