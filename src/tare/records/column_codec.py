@@ -80,7 +80,8 @@ class StreamReader:
             for _ in range(int(about["level"])):
                 values = _sums(values, lengths)
             whole = _restored(values, kind, int(about["scale"]))
-        return np.split(whole, np.cumsum(lengths)[:-1]) if lengths else []
+        ends = np.cumsum(lengths).tolist()
+        return [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
     def end(self) -> None:
         if len(self._body):
