@@ -138,13 +138,11 @@ def without_stops(
     windows = windows_of(facts)
     if windows is None:
         return marks, result
-    columns = mark_columns(marks)
+    columns, running_ns = mark_columns(marks), windows.running_ns
     moved, found = MarkColumns(columns), intervals(columns)
-    moved["t_ns"] = windows.running_ns(moved["t_ns"])
-    moved.intervals = replace(
-        found, begin_ns=windows.running_ns(found.begin_ns), end_ns=windows.running_ns(found.end_ns)
-    )
-    moments = {key: int(windows.running_ns(result[key])) for key in ("start_ns", "end_ns") if key in result}
+    moved["t_ns"] = running_ns(moved["t_ns"])
+    moved.intervals = replace(found, begin_ns=running_ns(found.begin_ns), end_ns=running_ns(found.end_ns))
+    moments = {key: int(running_ns(result[key])) for key in ("start_ns", "end_ns") if key in result}
     wall = {"wall_s": (moments["end_ns"] - moments["start_ns"]) / 1e9} if len(moments) == 2 else {}
     return MarkRows(moved, Mark._make), {**result, **moments, **wall}
 

@@ -39,9 +39,9 @@ class Entry(NamedTuple):
     size_bytes: int
     sha256: str
 
-    @classmethod
-    def of(cls, data: bytes) -> Entry:
-        return cls(len(data), hashlib.sha256(data).hexdigest())
+
+def entry_of(data: bytes) -> Entry:
+    return Entry(len(data), hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)

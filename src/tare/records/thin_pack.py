@@ -39,7 +39,7 @@ from tare.records.schema import (
     RECORD_FILE,
     TRIALS_FOLDER,
 )
-from tare.records.sealed import Entry, Manifest, Sealed, Thinned, files_in, is_trial_folder
+from tare.records.sealed import Entry, Manifest, Sealed, Thinned, entry_of, files_in, is_trial_folder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tare.records.column_codec import StreamReader, StreamWriter
 
     Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+    Made: TypeAlias = dict[Path, dict[str, Entry]]
     Write: TypeAlias = Callable[[Path, Columns, Mapping[str, Sequence[str]]], None]
 
 FORMAT = 1
@@ -241,12 +242,12 @@ def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) ->
     folders = [folder / TRIALS_FOLDER / name for name in header["trials"]]
     for each in folders:
         each.mkdir(mode=0o700, parents=True)
-    made: dict[Path, dict[str, Entry]] = {each: {} for each in folders}  # files whose bytes were at hand
+    made: Made = {each: {} for each in folders}  # files whose bytes were at hand
     content, sealed = _write_texts(content[8 + size :], header["texts"], made)
     reader = StreamReader(content, most_bytes // 8)
 
     def write_and_note(path: Path, columns: Columns, words: Mapping[str, Sequence[str]]) -> None:
-        made[path.parent][path.name] = Entry.of(write_plain(path, columns, words))
+        made[path.parent][path.name] = entry_of(write_plain(path, columns, words))
 
     with nullcontext() if plain else engine(folder / "spill") as db:
         write = write_and_note if db is None else partial(write_columns, db)
@@ -257,16 +258,16 @@ def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) ->
     reader.end()
     renewed = {}
     for each, unit_ns in zip(folders, header["resolution_ns"], strict=True):
-        _refuse_if_changed(each, sealed[each], made[each])
+        for name in (RECORD_FILE, OUT_FILE, ERR_FILE):
+            if sealed[each].files[name].sha256 != made[each][name].sha256:
+                raise ValueError(f"{TRIALS_FOLDER}/{each.name}/{name} is not what was sealed (the checksum differs)")
         files = dict(sorted(made[each].items())) if plain else files_in(each)
         renewed[each.name] = Manifest(files, sealed[each].lost_marks, Thinned(int(unit_ns), sealed[each].files))
         (each / MANIFEST_FILE).write_bytes(renewed[each.name].as_json())
     return renewed
 
 
-def _write_texts(
-    content: memoryview, texts: Json, made: Mapping[Path, dict[str, Entry]]
-) -> tuple[memoryview, dict[Path, Manifest]]:
+def _write_texts(content: memoryview, texts: Json, made: Made) -> tuple[memoryview, dict[Path, Manifest]]:
     """The texts to their files, and the manifests as they were sealed; what comes after them."""
     sealed = {}
     for name in _TEXTS:
@@ -278,7 +279,7 @@ def _write_texts(
                 sealed[folder] = Manifest.from_json(text)
             else:
                 (folder / name).write_bytes(text)
-                made[folder][name] = Entry.of(text)
+                made[folder][name] = entry_of(text)
     return content, sealed
 
 
@@ -333,9 +334,3 @@ def _write_table(write: Write, reader: StreamReader, name: str, about: Json, fol
     words = {column: stream["words"] for column, stream in about["columns"].items() if "words" in stream}
     for place, number in enumerate(about["trials"]):
         write(folders[number] / name, {column: arrays[place] for column, arrays in columns.items()}, words)
-
-
-def _refuse_if_changed(folder: Path, sealed: Manifest, made: Mapping[str, Entry]) -> None:
-    for name in (RECORD_FILE, OUT_FILE, ERR_FILE):
-        if sealed.files[name].sha256 != made[name].sha256:
-            raise ValueError(f"{TRIALS_FOLDER}/{folder.name}/{name} is not what was sealed (the checksum differs)")

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from tare.analysis.compare import Contest, judge
 from tare.analysis.kernel.model import Cell, Column, Columns, Section, TrialTraces, at_least, baseline_of, by_label
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.statistics import FLOOR
+from tare.records.intervals import coded
 
 PROBE, TABLE = "perf", "counters"
 WORKLOAD, DAEMON = "workload", "daemon"
@@ -49,21 +49,15 @@ def section(trials: Sequence[TrialTraces]) -> Section | None:
 def scaled_counts(table: Columns) -> dict[tuple[str, str], float]:
     """(role, event) to its count, scaled up where the counter ran for a part of the time only."""
     found: dict[tuple[str, str], float] = {}
-    (roles, role), (events, event) = (_numbered(np.asarray(table[name]).tolist()) for name in ("role", "event"))
-    for name in sorted(roles):
-        of_role = role == roles[name]
+    (roles, role), (events, event) = (coded(table, name) for name in ("role", "event"))
+    for name in sorted(roles, key=str):
+        of_role = role == roles.index(name)
         for number in dict.fromkeys(event[of_role].tolist()):
             mine = of_role & (event == number)
             enabled, running = table["time_enabled"][mine].sum(), table["time_running"][mine].sum()
             if running > 0:
-                found[name, list(events)[number]] = float(table["count"][mine].sum()) * float(enabled / running)
+                found[name, events[number]] = float(table["count"][mine].sum()) * float(enabled / running)
     return found
-
-
-def _numbered(words: Sequence[str]) -> tuple[dict[str, int], npt.NDArray[np.int64]]:
-    """The number of each different word, and of each word its number: to compare numbers is quicker."""
-    numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
-    return numbers, np.fromiter(map(numbers.__getitem__, words), np.int64, len(words))
 
 
 def _row(

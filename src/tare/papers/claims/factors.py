@@ -56,9 +56,7 @@ def level(cell: Cell, name: str) -> Value | None:
     return _by_name(cell).get(name)
 
 
-@lru_cache(maxsize=4096)
-def _by_name(cell: Cell) -> dict[str, Value]:
-    return dict(cell)
+_by_name: Callable[[Cell], dict[str, Value]] = lru_cache(maxsize=4096)(dict)
 
 
 def stack_names(cell: Cell) -> tuple[str, ...]:
