@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -271,7 +271,7 @@ def weigh(
     found = {(each.level, each.against): _differences(selected, each) for each in judged}
     comparisons = tuple(work.on(_tainted(selected, each, found[each.level, each.against])) for each in judged)
     used, values = selected.used, selected.measurements()
-    others, skipped = _beside(selected, work)
+    others, skipped = _beside(selected, work, {each.metric for each in family})
     stop_note, met = _stop_rule(selected, comparisons)
     return Weighing(
         study=_study_name(store.study, selected.attempts),
@@ -459,13 +459,13 @@ def _blamed(selected: Selection, judged: Sequence[Comparison]) -> list[str]:
     return [sentence for sentence in found if sentence is not None]
 
 
-def _beside(selected: Selection, work: Work) -> tuple[tuple[Comparison, ...], list[str]]:
+def _beside(selected: Selection, work: Work, tested: Collection[str]) -> tuple[tuple[Comparison, ...], list[str]]:
     """The other metrics, each a family of its own; one that is zero somewhere cannot be a ratio, and is said."""
     made: list[Comparison] = []
     skipped = []
     for metric in BESIDE:
         having = [record for record in selected.used if metric in record.metrics]
-        if metric == selected.metric or not having or work.hides(metric):
+        if metric in {selected.metric, *tested} or not having or work.hides(metric):
             continue
         used = [record for record in having if not why_not(record, metric)]
         if zeros := sum(record.metrics[metric] == 0 for record in having):

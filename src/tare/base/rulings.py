@@ -142,6 +142,7 @@ CODES: dict[str, str] = {
     "trial.unusable": "the trial did not end in a usable state",
     "figure.missing": "the trial does not have the metric",
     "figure.beyond-rates": "the highest rate that meets the goal is not between the rates of the block",
+    "figure.rates-missing": "some rates of the block cannot be used, or were run again much later",
     "figure.traced": "a tracer ran during the trial, so the metric is not compared",
     "figure.not-positive": "the metric is not more than zero, which a ratio needs",
     "figure.outlier": "the metric is far from the median of its level; it is used",

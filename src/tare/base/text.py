@@ -112,7 +112,7 @@ _METRIC_NAMES: Mapping[str, str] = {
     "optimiser_s": "optimiser step",
     "pre_process_s": "pre-process",
     "post_process_s": "post-process",
-    "first_token_s": "first token",
+    "first_token_s": "time to the first token",
     "first_token_mean_s": "mean time to the first token",
     "tokens_per_s": "tokens per second",
     "time_token_s": "time per token",
@@ -149,9 +149,9 @@ _METRIC_NAMES: Mapping[str, str] = {
 _NO_UNIT = ("optimiser_s", "gpu_optimiser_s")  # an optimiser's step is one, whatever is measured
 
 
-STEP, REQUEST, TOKEN = "step", "request", "token"
+STEP, REQUEST, DECODE_STEP = "step", "request", "decode step"  # of a batch: a token of each of its sequences
 _UNITS = {  # of a workload: what its marks call a step
-    "server": REQUEST, "torch_infer": REQUEST, "application": REQUEST, "loadgen": REQUEST, "generate": TOKEN,
+    "server": REQUEST, "torch_infer": REQUEST, "application": REQUEST, "loadgen": REQUEST, "generate": DECODE_STEP,
 }  # fmt: skip
 _BY_UNIT: Mapping[str, Mapping[str, str]] = {  # where the field has a word of its own
     REQUEST: {
@@ -162,7 +162,7 @@ _BY_UNIT: Mapping[str, Mapping[str, str]] = {  # where the field has a word of i
         "gpu_step_s": "request on the GPU's clock",
         "host_step_s": "request on the host",
     },
-    TOKEN: {
+    DECODE_STEP: {
         "step_s": "median time per output token",
         "step_mean_s": "mean time per output token",
         "step_p90_s": "time per output token, 90th percentile",
@@ -172,7 +172,7 @@ _BY_UNIT: Mapping[str, Mapping[str, str]] = {  # where the field has a word of i
 
 
 def unit_of(workloads: Iterable[object]) -> str:
-    """What a step of these workloads is: a request, a token; a step, where they differ or have no other word."""
+    """What a step of these workloads is: a request, a decode step; a step, where they differ or have no other word."""
     found = {_UNITS.get(str(each), STEP) for each in workloads}
     return found.pop() if len(found) == 1 else STEP
 
@@ -191,8 +191,8 @@ def metric_name(metric: str, unit: str = STEP) -> str:
 
 
 def in_units(words: str, unit: str) -> str:
-    """A sentence about steps, of the requests or tokens that they are: `the mean step` is `the mean request`."""
-    return words if unit not in _BY_UNIT else re.sub(r"\bstep(?=s?\b)", unit, words)
+    """A sentence about steps, of the requests or decode steps that they are: `the mean step` is `the mean request`."""
+    return words if unit not in _BY_UNIT else re.sub(r"(?<!decode )\bstep(?=s?\b)", unit, words)
 
 
 def has_unit(name: str) -> bool:

@@ -327,7 +327,8 @@ def explained_text(found: Mapping[str, Any], width: int) -> str:
     from tare.base.text import count_text, duration_text
     from tare.report.columns import table, wrap
 
-    lines = wrap(f"{found['name']}: {found['asks']} ({found['paper']} {found['section']})", width, indent="  ")
+    place = f" ({found['paper']} {found['section']})" if found["paper"] else ""
+    lines = wrap(f"{found['name']}: {found['asks']}{place}", width, indent="  ")
     compares = found["compares"]
     by = f" by {compares['by']}" if compares["by"] else ""
     lines += ["", *wrap(f"Compares {compares['metric']}{by}, margin {compares['margin']:.0%}.", width), ""]

@@ -25,7 +25,6 @@ from tare.analysis.sentences import (
     floor_of,
     interaction_sentence,
     interval_of,
-    note_text,
     plain_word,
     sensitivity_of,
     verdict_doubts,
@@ -34,7 +33,6 @@ from tare.analysis.sentences import (
     verdict_word,
     what_costs,
 )
-from tare.base.rulings import Ruling
 from tare.base.text import NUMBER_AND_UNIT, count_text, metric_name, quantity_texts, safe_text
 from tare.records.model import Record
 from tare.records.store import Store
@@ -68,11 +66,11 @@ from tare.report.text.verdict import (
     median_text,
     medians_disagree,
     medians_of,
+    notes_together,
     taints,
 )
 
 MOST_ANSWERS = 6  # that fit a first screen, each by itself
-MOST_ALIKE = 3  # notes of the same words
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,24 +140,9 @@ def _tested(comparison: Comparison, weighing: Weighing) -> list[Comparison]:
 def notes_of(weighing: Weighing) -> list[str]:
     """All notes; where many levels have the same one, it is told once, with some of their names."""
     medians = [sentence for each in weighing.comparisons if (sentence := medians_disagree(each))]
-    notes = _together([note for each in weighing.comparisons for note in each.notes], weighing)
+    notes = notes_together(weighing)
     hidden = [f"not equivalent: {each}" for each in hidden_by(weighing)]
     return list(dict.fromkeys([*hidden, *medians, *notes, *map(safe_text, weighing.notes)]))
-
-
-def _together(notes: Sequence[Ruling], weighing: Weighing) -> list[str]:
-    names = level_names([each.level for each in weighing.comparisons], weighing.by)
-    alike: dict[str, dict[str, Ruling]] = {}  # the sentence -> the note of each level that has it
-    for note in notes:
-        alike.setdefault(note.sentence, {})[note.subject] = note
-    found: list[str] = []
-    for held in alike.values():
-        if len(held) <= MOST_ALIKE:
-            found += [safe_text(note_text(note)) for note in held.values()]
-        else:
-            first = next(iter(held.values()))
-            found.append(safe_text(note_text(replace(first, subject=some_of([names[level] for level in held])))))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,19 @@ def test_suspect_trials_mark_the_block_and_the_stop_rule_knows_the_figure() -> N
     assert not is_enough(FakeStore(records, STUDY), until=0.0001)
 
 
+def test_a_rate_that_cannot_be_used_or_was_run_again_much_later_marks_its_block() -> None:
+    records = ramp(np.random.default_rng(5), {"bare": 410.0, "runc": 410.0}, 3)
+    hours = [replace(each, started_utc=f"2026-11-18T0{each.block}:00:00Z") for each in records]
+    hours[0] = replace(hours[0], state="invalid")  # block 0, bare, 350/s
+    hours[-1] = replace(hours[-1], started_utc="2026-11-18T09:00:00Z")  # block 2, runc, 470/s
+
+    found = {(each.settings["platform"], each.block): each for each in by_goal(hours)}
+
+    marked = {place: str(each.reasons[0]) for place, each in found.items() if each.state == "suspect"}
+    sentence = "1 of 5 rates of this block cannot be used: it is read off the others."
+    assert marked == {("bare", 0): sentence, ("runc", 2): sentence}
+
+
 def test_another_figure_and_the_rates_themselves_are_compared_as_ever() -> None:
     records = ramp(np.random.default_rng(6), {"bare": 410.0, "runc": 410.0}, 6)
 

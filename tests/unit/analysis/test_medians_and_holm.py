@@ -125,6 +125,12 @@ def test_an_outlier_is_ten_robust_deviations_away():
     assert outliers([*steady, 112]) == []
 
 
+def test_nothing_within_a_hundredth_of_the_median_stands_out():
+    near = [61_800.0, 61_801.0, 61_802.0, 61_803.0, 61_804.0]
+    assert outliers([*near, 62_300.0]) == []
+    assert outliers([*near, 62_700.0]) == [5]
+
+
 def test_equal_values_have_no_outlier_and_one_other_among_many_is_one():
     assert outliers([1.0] * 10) == []
     assert outliers([1.0] * 30 + [2.0]) == [30]

@@ -236,6 +236,19 @@ def two_batches(effects=(0.2, 0.0)):
     return made
 
 
+def test_the_first_token_stands_beside_a_declared_metric_and_is_not_told_twice():
+    figures = {"step_mean_s": 0.004, "first_token_s": 0.03}
+    records = [
+        record(side, block, 0.004, settings={"workload": "generate"}, metrics=figures)
+        for side in ("bare", "runc")
+        for block in range(6)
+    ]
+    for declared in (True, False):
+        found = weigh(FakeStore(records, {"study": "s", "compare": {"metric": "step_mean_s"} if declared else {}}))
+        assert ("first_token_s" in [each.metric for each in found.others]) == declared
+        assert ("first_token_s" in [each.metric for each in found.tested]) != declared
+
+
 def test_levels_are_only_compared_within_the_same_other_settings():
     found = weigh(FakeStore(two_batches()))
 

@@ -229,7 +229,8 @@ def test_an_option_that_stands_twice_cannot_be_given_one_value_but_be_taken_away
         (["server"], "startup_s", "start-up to the first request"),
         (["generate"], "step_mean_s", "mean time per output token"),
         (["generate"], "epoch0_step_s", "median time per output token, warm-up"),
-        (["generate"], "energy_step_j", "energy per token"),
+        (["generate"], "energy_step_j", "energy per decode step"),
+        (["generate"], "energy_token_j", "energy per token"),
         (["torch_train"], "step_mean_s", "mean step"),
         (["torch_train", "server"], "step_mean_s", "mean step"),  # no one word for both
         (["finetune"], "optimiser_s", "optimiser step"),

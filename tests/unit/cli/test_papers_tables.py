@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from paper_results import write_store
+from paper_results import described, write_store
 from some_layers import container
 from tare.base.errors import StoreError, StudyError
 from tare.cli import tare as verbs
@@ -151,6 +151,14 @@ def test_what_is_not_there_is_said(results, tmp_path):
 
 
 def test_stores_of_baseloads_alone_are_no_results(tmp_path):
-    write_store(tmp_path / "cpu2" / f"{TAX}-baseload", TAX, "small", LENET, blocks=1, metrics=["compute_s"])
+    name = f"{TAX}-baseload"
+    Store.create(tmp_path / "cpu2" / name, described(name, "small"), f"study: {name}\n").close()
     with pytest.raises(StoreError, match="stores of baseloads alone"):
         tare("papers", "tables", "s0", tmp_path)
+
+
+def test_the_papers_own_study_of_the_idle_device_is_a_result(tmp_path):
+    write_store(tmp_path / "h200" / "s0-baseload", "s0-baseload", "small", {}, blocks=6, metrics=["power_mean_w"])
+    found = json.loads(tare("papers", "tables", "s0", tmp_path, "--json"))
+    (row,) = [each for each in found["rows"] if each["id"] == "0.12c"]
+    assert row["ours"]["h200"]["store"] == "h200/s0-baseload"

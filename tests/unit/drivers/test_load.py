@@ -26,6 +26,7 @@ def order(**changes: Any) -> dict[str, Any]:
     return {
         "timeout_s": 2.0, "goal_s": None, "goal_of": "latency", "warm_up": 0, "concurrency": 1, "rate": None,
         "arrivals": "poisson", "count": 6, "seed": 3, "burst": 1, "trace": None, "api": "http",
+        "cores": [],
     } | changes  # fmt: skip
 
 
@@ -292,6 +293,18 @@ def test_who_makes_the_load_knows_how_late_it_was(monkeypatch: pytest.MonkeyPatc
         writer.write(HELLO)
 
     assert driven(hogs, count=6, rate=100.0, arrivals="even")["load"]["late_p99_s"] > 0.03
+
+
+@pytest.mark.parametrize(("cores", "least_s", "most_s"), [([], 0.0, 0.001), ([0], 0.015, 0.09)])
+def test_on_a_core_of_its_own_it_stays_awake_before_a_request(
+    cores: list[int], least_s: float, most_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Load] = []
+    closed = Load.close
+    monkeypatch.setattr(Load, "close", lambda load: (seen.append(load), closed(load)))
+    found = driven(say_hello, rate=50.0, count=30, cores=cores)["load"]
+    assert least_s <= seen[0].waited_s <= most_s  # up to 2 ms before each of 30 requests
+    assert found["cpu_s"] < found["cpu_whole_s"]
 
 
 def test_a_quantile_is_one_of_the_values() -> None:

@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
 from tare.analysis.labels import distinguishing, make_labels
+from tare.analysis.order import far_from_block
 from tare.analysis.selection import FIRST_TOKEN, GOAL_RATE, SHORT_TAIL, TAIL
 from tare.analysis.statistics import median_estimate
 from tare.base.rulings import Ruling
 from tare.base.text import share_text, time_text
 from tare.records.model import Record
-from tare.records.trials import counted_attempts, grouped, is_usable, usable_trials
+from tare.records.trials import counted_attempts, grouped, is_usable, started_s, usable_trials
 
 RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
 GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
 AT_ONE_RATE = (TAIL, SHORT_TAIL, FIRST_TOKEN)
 FEWEST = 3  # rates; of two it is not known where between them
 BEYOND, MOST_BEYOND = "figure.beyond-rates", 0.2  # of a side's blocks: where there are more, nothing is compared
+MISSING = "figure.rates-missing"
 FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 
 
@@ -87,11 +89,14 @@ def has_goal(records: Sequence[Record]) -> bool:
 
 def by_goal(records: Sequence[Record]) -> list[Record]:
     """Each side of a block as one trial: the highest rate that meets the goal, and the tail at a rate of all sides."""
-    sides, at = grouped(counted_attempts(records), _side), common_rate(records)
+    records = counted_attempts(records)
+    begun = [(f"{record.block}.{record.twin}", started_s(record) or 0.0) for record in records]
+    apart = {record.trial for record, far in zip(records, far_from_block(begun), strict=True) if far}
     found: list[Record] = []
-    for held in sides.values():
+    at = common_rate(records)
+    for held in grouped(records, _side).values():
         run = list(grouped(held, lambda r: (r.block, r.twin)).values())
-        blocks = [_of_block(its, at) for its in run]
+        blocks = [_of_block(its, at, apart) for its in run]
         beyond = sum(
             block.state == "invalid" and any(map(is_usable, its)) for block, its in zip(blocks, run, strict=True)
         )
@@ -129,18 +134,26 @@ def _side(record: Record) -> str:
     return json.dumps({**record.settings, RATE: None}, sort_keys=True, default=str)
 
 
-def _of_block(its: Sequence[Record], at: float | None) -> Record:
+def _of_block(every: Sequence[Record], at: float | None, apart: Collection[str]) -> Record:
+    """`apart`: trials that were run again long after the rest of their block, on another day of the machine's."""
+    its = [record for record in every if record.trial not in apart]
     late = {record.settings[RATE]: late_share(record) for record in its if is_usable(record)}
-    found = crossing(late, 1 - its[0].settings[SHARE])
+    found = crossing(late, 1 - every[0].settings[SHARE])
     first = next((record for record in its if record.settings[RATE] == at and is_usable(record)), None)
     metrics = {} if first is None else {name: first.metrics[name] for name in AT_ONE_RATE if name in first.metrics}
-    told = first or its[0]
+    told = first or every[0]
+    reasons = {each.code: each for record in its if is_usable(record) for each in record.reasons}
+    if 0 < len(late) < len(every):
+        sentence = (
+            f"{len(every) - len(late)} of {len(every)} rates of this block cannot be used: it is read off the others."
+        )
+        reasons[MISSING] = Ruling(MISSING, "suspect", RATE, sentence)
     one = replace(
         told,
         settings={name: value for name, value in told.settings.items() if name != RATE},
         facts={name: value for name, value in told.facts.items() if name != "title"},
-        state="suspect" if any(record.state == "suspect" for record in its) else "ok",
-        reasons=tuple({each.code: each for record in its if is_usable(record) for each in record.reasons}.values()),
+        state="suspect" if MISSING in reasons or any(record.state == "suspect" for record in its) else "ok",
+        reasons=tuple(reasons.values()),
         metrics={**metrics, GOAL_RATE: found},
     )
     if found and math.isfinite(found):

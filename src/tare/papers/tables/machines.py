@@ -23,12 +23,13 @@ from tare.base.errors import StoreError
 from tare.base.rulings import Ruling, read_rulings
 from tare.papers.claims.pooling import source_of
 from tare.records.model import Record
-from tare.records.pack import SUFFIX, stores_in
+from tare.records.pack import stores_in
 from tare.records.store import Store
 from tare.records.trials import StoreTrials, is_board, is_usable
 
 Refused: TypeAlias = Mapping[str, tuple[Ruling, ...]]  # study -> the obstacles
 NOT_RUN_FILE = "not-run.json"
+_BASELOAD = "-baseload"  # how the name of what `tare device baseload` runs ends, and of two studies of the papers
 _PROBE = "probe "  # how the subject of a probe's obstacle begins
 _SHOWN = 3
 _FORM = (
@@ -75,7 +76,6 @@ def cannot_be_run(study: str, obstacles: Sequence[Ruling]) -> str:
     return f"{study} cannot be run there: {'; '.join(str(each).strip().rstrip('.') for each in told[:_SHOWN])}{more}"
 
 
-_BASELOAD = "-baseload"
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class Machine:
 def machines(results: Path, studies: Mapping[str, Collection[str]]) -> list[Machine]:
     """Every machine that has run any of these studies or refused it, with their stores read, and these figures."""
     found = []
-    for name, (folder, places) in _by_machine(results).items():
+    for name, (folder, places) in _by_machine(results, studies).items():
         read = (_held(path, shown, studies) for path, shown in places)
         held = tuple(each for each in read if each is not None)
         not_run = {study: why for study, why in refused(folder).items() if study in studies}
@@ -145,24 +145,27 @@ def machines(results: Path, studies: Mapping[str, Collection[str]]) -> list[Mach
 
 def _held(path: Path, shown: str, studies: Mapping[str, Collection[str]]) -> StoreTrials | None:
     """A store of one of these studies, with the figures that are asked of it; None for any other."""
-    about = Store.header_at(path).study
-    study = str(about.get("study", "")) if isinstance(about, Mapping) else ""
-    if study not in studies:
+    if (study := _study_at(path)) not in studies:
         return None
     with Store.open(path) as store:
         return source_of(store, shown, studies[study])
 
 
+def _study_at(path: Path) -> str:
+    about = Store.header_at(path).study
+    return str(about.get("study", "")) if isinstance(about, Mapping) else ""
+
+
 Places: TypeAlias = list[tuple[Path, str]]  # each store, and what it is called
 
 
-def _by_machine(results: Path) -> dict[str, tuple[Path, Places]]:
+def _by_machine(results: Path, studies: Collection[str]) -> dict[str, tuple[Path, Places]]:
     """Machine -> its folder, and its stores and packs in order; those of a baseload go with the study's own."""
     whole = results.resolve()
     found = stores_in(whole)
     if found == [whole]:
         return {whole.parent.name: (whole.parent, [(whole, f"{whole.parent.name}/{whole.name}")])}
-    kept = [path for path in found if not path.name.removesuffix(SUFFIX).endswith(_BASELOAD)]
+    kept = [path for path in found if (name := _study_at(path)) in studies or not name.endswith(_BASELOAD)]
     if not kept:
         raise StoreError(f"{results}: there are stores of baseloads alone in this folder; their studies lie elsewhere.")
     if any(path.parent == whole for path in kept):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
 from tare.analysis.resources.gpu import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
@@ -20,6 +21,7 @@ from tare.analysis.sentences import (
     verdict_phrase,
     what_costs,
 )
+from tare.base.rulings import Ruling
 from tare.base.text import (
     count_text,
     effect_text,
@@ -33,6 +35,7 @@ from tare.base.text import (
 from tare.records.model import USABLE
 from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.naming import level_names, some_of
 from tare.report.text.trials import record_text, records_table
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
@@ -367,7 +370,7 @@ def _doubts(weighing: Weighing, width: int) -> list[str]:
     sentences = [f"tainted: {taint}" for taint in taints(weighing)]
     sentences += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
     sentences += [f"note: {text}" for each in weighing.comparisons if (text := medians_disagree(each))]
-    sentences += [f"note: {safe_text(note_text(note))}" for each in weighing.comparisons for note in each.notes]
+    sentences += [f"note: {note}" for note in notes_together(weighing)]
     sentences += [f"note: {safe_text(note)}" for note in weighing.notes]
     lines = [line for sentence in dict.fromkeys(sentences) for line in _hanging(sentence, width)]
     if weighing.comparisons and not is_complete(weighing.counts):
@@ -375,6 +378,20 @@ def _doubts(weighing: Weighing, width: int) -> list[str]:
     lines += _listed("left out:", weighing.left_out, width)
     lines += _listed("outliers (marked, and included):", weighing.outliers, width)
     return ["", *lines] if lines else []
+
+
+def notes_together(weighing: Weighing) -> list[str]:
+    """The notes of all comparisons; one that several levels have is told once, with some of their names."""
+    names = level_names([each.level for each in weighing.comparisons], weighing.by)
+    alike: dict[str, dict[str, Ruling]] = {}  # the sentence -> the note of each level that has it
+    for note in (note for each in weighing.comparisons for note in each.notes):
+        alike.setdefault(note.sentence, {})[note.subject] = note
+    told = []
+    for held in alike.values():
+        first, *others = held.values()
+        one = replace(first, subject=some_of([names[level] for level in held])) if others else first
+        told.append(safe_text(note_text(one)))
+    return told
 
 
 def _listed(heading: str, trials: Sequence[FlaggedTrial], width: int) -> list[str]:
