@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flushing_reference import Write, reference
+from tare.analysis.nvm import pages as numbering
 from tare.analysis.nvm import recency, replay
-from tare.analysis.nvm import trace as numbering
 from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run
+from tare.analysis.nvm.pages import IS_COMPILED
 from tare.analysis.nvm.replay import simulate
-from tare.analysis.nvm.trace import IS_COMPILED, Trace, trace_of
+from tare.analysis.nvm.trace import Trace, trace_of
 
 PAGE = 4096
 DISK_S, NVM_S = 0.002, 1e-6

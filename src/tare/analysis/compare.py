@@ -278,8 +278,9 @@ def judge(
     alpha: float = ALPHA,
     resamples: int = RESAMPLES,
     rises: bool | None = None,
+    power: bool = True,
 ) -> list[Comparison]:
-    """Compare a family of contests; `resamples` 0 leaves out the bootstrap beside the headline.
+    """Compare a family of contests; `resamples` 0 leaves out the bootstrap beside the headline, no `power` the `mde`.
 
     `rises` is the user's statement that more of the metric is better; None: its name decides.
     """
@@ -293,7 +294,7 @@ def judge(
     for contest, side, test in zip(family, sides, found, strict=True):
         plain = _without_interval(contest, side, margin, contest.metric or metric, rises)
         if test is not None:
-            plain = _with_interval(plain, side, test, shared)
+            plain = _with_interval(plain, side, test, shared, power)
         made.append(_with_medians(kept_back(plain, contest.ours, contest.theirs), contest, side, resamples))
     return made
 
@@ -375,7 +376,7 @@ def _without_interval(contest: Contest, side: Sides, margin: float, metric: str,
     )
 
 
-def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[Ruling, ...]) -> Comparison:
+def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[Ruling, ...], power: bool) -> Comparison:
     """The effect with its interval, and the word that follows from it."""
     shift, level, (low, high) = test.shift, test.level, test.interval()
     notes = [*plain.notes, *shared]
@@ -389,7 +390,7 @@ def _with_interval(plain: Comparison, side: Sides, test: Tested, shared: tuple[R
         low=low,
         high=high,
         verdict=word(low, high, plain.margin, plain.direction.rises),
-        mde=test.mde(side),
+        mde=test.mde(side) if power else None,
         notes=tuple(notes),
         method=f"{shift.method} ({sentences.percent(shift.attained(1 - level))})",
         p=shift.p(),

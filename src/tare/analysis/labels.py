@@ -291,13 +291,16 @@ def _command_names(argvs: Iterable[Sequence[str]]) -> dict[tuple[str, ...], tupl
 # Texts
 
 
+_as_json = json.JSONEncoder(sort_keys=True, default=str).encode  # made once: that takes longer than a short text
+
+
 def text(value: Any) -> str:
     """A setting as text for programs: words as they are, several names joined (`cpu+pids`), the rest as in JSON."""
     if type(value) is int:  # as JSON has it, many times as fast
         return str(value)
     if isinstance(value, list) and all(isinstance(each, str) and each.isidentifier() for each in value):
         return "+".join(value) or "none"
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
+    return value if isinstance(value, str) else _as_json(value)
 
 
 def signature(settings: Settings, names: Iterable[str]) -> tuple[str | None, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any
 
 from tare.analysis.cells import PLACEMENT
@@ -161,6 +162,7 @@ def flat(facts: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+@lru_cache(maxsize=4096)
 def rule_for(key: str) -> Rule:
     return next((rule for rule in RULES if rule.fits(key)), UNKNOWN)
 

@@ -12,7 +12,7 @@ import click
 
 from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.cli.options import STORE, comparing, json_option, need, output_option
-from tare.cli.scaffold import Verb, print_json, reading, say, spinner, weighed, width
+from tare.cli.scaffold import Verb, numpy_on_one_thread, print_json, reading, say, spinner, weighed, width
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,7 +73,10 @@ def command(
         from tare.report.trackers import library
 
         library(kind)  # one that is missing is reported before anything is read
-    with spinner("writing the report"), reading(store) as opened:
+    from tare.records.unpack import each_pack_once
+
+    numpy_on_one_thread()
+    with spinner("writing the report"), each_pack_once(), reading(store) as opened:
         if not figures and figure is None:
             kind = "json" if as_json else kind or _kind_of(output)
             output = output or (Path("-") if as_json else _beside(store, FORMATS[kind]))

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from tare.figures.steps import step_metrics, steps_from
 from tare.parts.protocols import Mark
+from tare.records.intervals import MarkColumns, MarkRows, are, mark_columns
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values
@@ -96,8 +99,9 @@ def overlap_ns(
 
 def steps_ns(marks: Sequence[Mark]) -> tuple[int, int] | None:
     """From the begin of the first step to the end of the last."""
-    times_ns = [mark.t_ns for mark in marks if mark.name == "step"]
-    return (min(times_ns), max(times_ns)) if times_ns else None
+    columns = mark_columns(marks)
+    times_ns = columns["t_ns"][are(columns, "name", "step")]
+    return (int(times_ns.min()), int(times_ns.max())) if len(times_ns) else None
 
 
 def run_ns(result: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -106,9 +110,10 @@ def run_ns(result: Mapping[str, Any]) -> tuple[int, int] | None:
     return (begin_ns, end_ns) if isinstance(begin_ns, int) and isinstance(end_ns, int) else None
 
 
-def within(marks: Iterable[Mark], window_ns: tuple[int, int]) -> list[Mark]:
+def within(marks: Iterable[Mark], window_ns: tuple[int, int]) -> Sequence[Mark]:
     """The marks without the steps that are not wholly in the window; what belongs to no step stays."""
-    begin_ns, end_ns = window_ns
-    kept = list(marks)
-    outside = {mark.step for mark in kept if mark.name == "step" and not begin_ns <= mark.t_ns <= end_ns}
-    return [mark for mark in kept if mark.name == "epoch" or mark.step < 0 or mark.step not in outside]
+    columns = MarkColumns(mark_columns(marks))
+    t_ns, step = columns["t_ns"], columns["step"]
+    outside = step[are(columns, "name", "step") & ((t_ns < window_ns[0]) | (t_ns > window_ns[1]))]
+    kept = are(columns, "name", "epoch") | (step < 0) | ~np.isin(step, outside)
+    return MarkRows(columns.where(kept), Mark._make)

@@ -34,7 +34,7 @@ from tare.figures.steps import (
 from tare.figures.thresholds import THRESHOLDS
 from tare.figures.windows import steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark, Recorder
-from tare.records.intervals import MarkRows
+from tare.records.intervals import MarkColumns, MarkRows, begin_with
 from tare.records.model import Record
 from tare.records.parquet import TablesIn
 from tare.records.schema import TRIALS_FOLDER
@@ -78,9 +78,8 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
     if "place" not in facts:
         return SealedEvidence(facts=facts)
     key = record.trial, record.attempt
-    everyone = _marks(store, key)
-    count = _neighbours(record)
-    own = [mark for mark in everyone if not mark.name.startswith(_prefixes(count))] if count else everyone
+    everyone, count = store.marks(*key), _neighbours(record)
+    own = MarkRows(everyone.where(~begin_with(everyone, _prefixes(count))) if count else everyone, Mark._make)
     window = _kept_window(record)
     reported = facts.get("counted_beside", ())
     beside = [
@@ -94,7 +93,7 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
         result=facts.get("counted", window),
         outcome=facts.get("outcome", {}),
         neighbours=beside,
-        readings={channel: list(values) for channel, (_, values) in series.items()},
+        readings={channel: values.tolist() for channel, (_, values) in series.items()},
         series=series,
         channels=store.channels(*key, quantiles=False),
         traced=traced,
@@ -103,10 +102,6 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
         slept_s=facts.get("slept_s", 0.0),
         untraced=untraced,
     )
-
-
-def _marks(store: Store, key: tuple[str, int]) -> Sequence[Mark]:
-    return MarkRows(store.marks(*key), Mark._make)
 
 
 def _neighbours(record: Record) -> int:
@@ -122,10 +117,10 @@ def _prefixes(count: int) -> tuple[str, ...]:
     return tuple(f"tenant{number}." for number in range(1, count + 1))
 
 
-def _marks_of(marks: Sequence[Mark], number: int) -> list[Mark]:
+def _marks_of(marks: MarkColumns, number: int) -> Sequence[Mark]:
     """A neighbour's own marks, under the names that it gave them (the reverse of `tenants.renamed`)."""
     before = _prefixes(number)[-1]
-    return [mark._replace(name=mark.name.removeprefix(before)) for mark in marks if mark.name.startswith(before)]
+    return MarkRows(marks.where(begin_with(marks, (before,)), lambda name: name.removeprefix(before)), Mark._make)
 
 
 def _kept_window(record: Record) -> dict[str, Any]:

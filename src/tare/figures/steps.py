@@ -100,10 +100,10 @@ def _touched(windows: Intervals, steps: Intervals, numbers: npt.NDArray[np.int64
 
 def _per_step(found: Intervals, numbers: npt.NDArray[np.int64]) -> Durations:
     """The seconds of an interval in each of these steps, added up where it came several times; NaN where it did not."""
-    known = np.isin(found.step, numbers)
-    place = np.searchsorted(numbers, found.step[known])
-    total = np.bincount(place, found.seconds[known], len(numbers))
-    return np.where(np.bincount(place, minlength=len(numbers)) > 0, total, np.nan)
+    place = np.minimum(np.searchsorted(numbers, found.step), len(numbers) - 1)
+    known = numbers[place] == found.step
+    total = np.bincount(place[known], found.seconds[known], len(numbers))
+    return np.where(np.bincount(place[known], minlength=len(numbers)) > 0, total, np.nan)
 
 
 _NAMES = {  # what the marks call it -> what the definitions call it (docs/explanation/definitions.md)

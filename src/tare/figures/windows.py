@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from tare.figures.steps import Steps, steps_from
 from tare.parts.protocols import Mark
-from tare.records.intervals import Ints, intervals, mark_columns
+from tare.records.intervals import Ints, MarkColumns, MarkRows, intervals, mark_columns
 
 FACT = "slices"
 _NO_SPAN = (0, 0)
@@ -138,11 +138,13 @@ def without_stops(
     windows = windows_of(facts)
     if windows is None:
         return marks, result
-    times = windows.running_ns(np.array([mark.t_ns for mark in marks], np.int64))
-    moved = [mark._replace(t_ns=int(t_ns)) for mark, t_ns in zip(marks, times, strict=True)]
-    moments = {key: int(windows.running_ns(result[key])) for key in ("start_ns", "end_ns") if key in result}
+    columns, running_ns = mark_columns(marks), windows.running_ns
+    moved, found = MarkColumns(columns), intervals(columns)
+    moved["t_ns"] = running_ns(moved["t_ns"])
+    moved.intervals = replace(found, begin_ns=running_ns(found.begin_ns), end_ns=running_ns(found.end_ns))
+    moments = {key: int(running_ns(result[key])) for key in ("start_ns", "end_ns") if key in result}
     wall = {"wall_s": (moments["end_ns"] - moments["start_ns"]) / 1e9} if len(moments) == 2 else {}
-    return moved, {**result, **moments, **wall}
+    return MarkRows(moved, Mark._make), {**result, **moments, **wall}
 
 
 def paired_ns(sides: Sequence[Sequence[Mark]], windows: Sequence[Sequence[tuple[int, int]]]) -> tuple[int, int]:

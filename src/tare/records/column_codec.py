@@ -89,7 +89,8 @@ class StreamReader:
             for _ in range(int(about["level"])):
                 values = _sums(values, lengths)
             whole = _restored(values, kind, int(about["scale"]))
-        return np.split(whole, np.cumsum(lengths)[:-1]) if lengths else []
+        ends = np.cumsum(lengths).tolist()
+        return [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]
 
     def end(self) -> None:
         if len(self._body):
@@ -159,8 +160,11 @@ _MAGIC = b"tare arrays\n\0\0\0\0"  # eight bytes twice: what follows is where a 
 _EIGHT = 8
 
 
-def write_plain(path: Path, columns: Mapping[str, npt.NDArray[Any]], words: Mapping[str, Sequence[str]]) -> None:
-    """Arrays of one length; a column that is in `words` holds places in them, from 1, and 0 for a missing text."""
+def write_plain(path: Path, columns: Mapping[str, npt.NDArray[Any]], words: Mapping[str, Sequence[str]]) -> bytes:
+    """Arrays of one length; a column that is in `words` holds places in them, from 1, and 0 for a missing text.
+
+    Returns what is in the file now.
+    """
     about, parts = [], []
     for name, column in columns.items():
         used = None
@@ -169,8 +173,9 @@ def write_plain(path: Path, columns: Mapping[str, npt.NDArray[Any]], words: Mapp
         about.append((name, column.dtype.str, len(column), used))
         parts.append(_padded(column.tobytes()))
     header = _padded(strict_json.dump(about), b" ")
-    with path.open("wb") as file:
-        file.write(b"".join((_MAGIC, len(header).to_bytes(_EIGHT, "little"), header, *parts)))
+    data = b"".join((_MAGIC, len(header).to_bytes(_EIGHT, "little"), header, *parts))
+    path.write_bytes(data)
+    return data
 
 
 def _padded(data: bytes, filling: bytes = b"\0") -> bytes:

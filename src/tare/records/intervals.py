@@ -68,6 +68,16 @@ class MarkColumns(dict[str, "npt.NDArray[Any]"]):
     def intervals(self) -> Intervals:
         return _intervals(self)
 
+    def where(self, kept: npt.NDArray[Any], renamed: Callable[[str], str] = str) -> MarkColumns:
+        """These marks alone; names may be changed, but two not into one."""
+        found = MarkColumns({name: column[kept] for name, column in self.items()})
+        found.coded = {name: (words, word[kept]) for name, (words, word) in self.coded.items()}
+        words, word = coded(found, "name")
+        used, word = np.unique(word, return_inverse=True)  # a word of no mark may have the new name of another
+        names = [renamed(words[place]) for place in used.tolist()]
+        found["name"], found.coded["name"] = np.array([*names, None], object)[word], (names, word)
+        return found
+
 
 def intervals(marks: Marks, *names: str) -> Intervals:
     """An end closes the newest begin of the same name and step; what is not both begun and ended is no interval.
@@ -87,14 +97,20 @@ def are(marks: Marks, column: str, word: str) -> npt.NDArray[np.bool_]:
     return np.asarray(marks[column] == word, bool)
 
 
+def begin_with(marks: Marks, prefixes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    """Which marks have a name that begins with one of these."""
+    words, word = coded(marks, "name")
+    return np.array([*(each.startswith(prefixes) for each in words), False], bool)[word]
+
+
 def _intervals(marks: Marks, names: Sequence[str] = ()) -> Intervals:
-    edges, edge = _coded(marks, "edge")
+    edges, edge = coded(marks, "edge")
     is_end, is_edge = edge == _place("end", edges), (edge == _place("begin", edges))
     is_edge |= is_end
     if names:
         is_edge &= np.isin(marks["name"], names)
     places = np.flatnonzero(is_edge)
-    words, word = _coded(marks, "name")
+    words, word = coded(marks, "name")
     steps, ids = np.asarray(marks["step"], np.int64)[places], word[places]
     order = np.lexsort((steps, ids))  # stable: marks of one name and step stay in the order in which they came
     begins, ends = order[:-1], order[1:]
@@ -107,11 +123,11 @@ def _intervals(marks: Marks, names: Sequence[str] = ()) -> Intervals:
     return Intervals(tuple(words), ids[ends], steps[ends], t_ns[begins], t_ns[ends])
 
 
-def _coded(marks: Marks, column: str) -> tuple[Sequence[str], Ints]:
-    """The different words of a column, and which of them each row has."""
-    if isinstance(marks, MarkColumns) and column in marks.coded:
-        known: tuple[Sequence[str], Ints] = marks.coded[column]
-        return known
+def coded(marks: Marks, column: str) -> tuple[Sequence[str], Ints]:
+    """The different words of a column, and which of them each row has; of a table, too."""
+    if column in (known := getattr(marks, "coded", {})):
+        words, word = known[column]
+        return words, word
     cells = marks[column].tolist()
     numbers = {word: number for number, word in enumerate(dict.fromkeys(cells))}
     return list(numbers), np.fromiter(map(numbers.__getitem__, cells), np.int64, len(cells))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
@@ -27,6 +28,7 @@ _PHASES_BEFORE = {"open.furnish": "open.prepare"}  # phases by the names that an
 _COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
 
 
+@lru_cache(maxsize=4096)
 def depends_on_speed(metric: str) -> bool:
     """Whether a figure is how long the workload took, or what it drew meanwhile; tracing changes both."""
     return metric.endswith(("_s", "_w", "_j")) and not metric.startswith(_COUNTED_IN_SECONDS)

@@ -40,6 +40,10 @@ class Entry(NamedTuple):
     sha256: str
 
 
+def entry_of(data: bytes) -> Entry:
+    return Entry(len(data), hashlib.sha256(data).hexdigest())
+
+
 @dataclass(frozen=True, slots=True)
 class Thinned:
     """What a trial of a thinned pack (thin_pack.py) was before."""
@@ -135,17 +139,22 @@ def keys_in(folder: Path) -> set[Key]:
 
 def manifest_for(folder: Path, lost_marks: int, thinned: Thinned | None = None) -> bytes:
     """The manifest of what lies in this folder now."""
-    files = {path.name: Entry(path.stat().st_size, _digest(path)) for path in sorted(folder.iterdir())}
-    return Manifest(files, lost_marks, thinned).as_json()
+    return Manifest(files_in(folder), lost_marks, thinned).as_json()
 
 
-def open_sealed(folder: Path) -> Sealed:
+def files_in(folder: Path) -> dict[str, Entry]:
+    """Every file in this folder, by name."""
+    return {path.name: Entry(path.stat().st_size, _digest(path)) for path in sorted(folder.iterdir())}
+
+
+def open_sealed(folder: Path, made: Manifest | None = None) -> Sealed:
     """The trial in this folder: every file is there with its size, and the record is what was sealed.
 
     The checksums of the series are looked at when they are read, and by `verify`: a big store still opens fast.
+    `made`: its manifest, where we have just written all of it.
     """
-    manifest = _manifest(folder)
-    for name, entry in manifest.files.items():
+    manifest = made or _manifest(folder)
+    for name, entry in manifest.files.items() if made is None else ():
         _check_size(folder, name, entry)
     data = _read(folder / RECORD_FILE)
     _compare(folder, RECORD_FILE, manifest.files, hashlib.sha256(data).hexdigest())

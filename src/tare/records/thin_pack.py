@@ -17,7 +17,6 @@ Opening the pack makes ordinary trials of it (`expand`), which every verb reads.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -40,7 +39,7 @@ from tare.records.schema import (
     RECORD_FILE,
     TRIALS_FOLDER,
 )
-from tare.records.sealed import Manifest, Sealed, Thinned, is_trial_folder, manifest_for
+from tare.records.sealed import Entry, Manifest, Sealed, Thinned, entry_of, files_in, is_trial_folder
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from tare.records.column_codec import StreamReader, StreamWriter
 
     Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
+    Made: TypeAlias = dict[Path, dict[str, Entry]]
     Write: TypeAlias = Callable[[Path, Columns, Mapping[str, Sequence[str]]], None]
 
 FORMAT = 1
@@ -224,10 +224,10 @@ def _add_readings(
     return channels
 
 
-def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) -> None:
+def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) -> dict[str, Manifest]:
     """Ordinary trials from the content of a thinned pack, in `folder`; ValueError and its kin where it is none.
 
-    `plain`: with arrays in place of Parquet, for one who only reads them.
+    `plain`: with arrays in place of Parquet, for one who only reads them. Returns the manifest of each.
     """
     from tare.records.column_codec import StreamReader, write_plain
 
@@ -241,27 +241,45 @@ def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) ->
     folders = [folder / TRIALS_FOLDER / name for name in header["trials"]]
     for each in folders:
         each.mkdir(mode=0o700, parents=True)
-    content = _write_texts(content[8 + size :], header["texts"], folders)
+    made: Made = {each: {} for each in folders}  # files whose bytes were at hand
+    content, sealed = _write_texts(content[8 + size :], header["texts"], made)
     reader = StreamReader(content, most_bytes // 8)
+
+    def write_and_note(path: Path, columns: Columns, words: Mapping[str, Sequence[str]]) -> None:
+        made[path.parent][path.name] = entry_of(write_plain(path, columns, words))
+
     with nullcontext() if plain else engine(folder / "spill") as db:
-        write = write_plain if db is None else partial(write_columns, db)
+        write = write_and_note if db is None else partial(write_columns, db)
         _write_marks(write, reader, header["marks"], folders, header["resolution_ns"])
         _write_readings(write, reader, header["readings"], folders, header["resolution_ns"])
         for name, table in header["tables"].items():
             _write_table(write, reader, name, table, folders)
     reader.end()
+    renewed = {}
     for each, unit_ns in zip(folders, header["resolution_ns"], strict=True):
-        _renew_manifest(each, unit_ns)
+        for name in (RECORD_FILE, OUT_FILE, ERR_FILE):
+            if sealed[each].files[name].sha256 != made[each][name].sha256:
+                raise ValueError(f"{TRIALS_FOLDER}/{each.name}/{name} is not what was sealed (the checksum differs)")
+        files = dict(sorted(made[each].items())) if plain else files_in(each)
+        renewed[each.name] = Manifest(files, sealed[each].lost_marks, Thinned(int(unit_ns), sealed[each].files))
+        (each / MANIFEST_FILE).write_bytes(renewed[each.name].as_json())
+    return renewed
 
 
-def _write_texts(content: memoryview, texts: Json, folders: Sequence[Path]) -> memoryview:
+def _write_texts(content: memoryview, texts: Json, made: Made) -> tuple[memoryview, dict[Path, Manifest]]:
+    """The texts to their files, and the manifests as they were sealed; what comes after them."""
+    sealed = {}
     for name in _TEXTS:
-        for folder, size in zip(folders, texts[name], strict=True):
+        for folder, size in zip(made, texts[name], strict=True):
             if not 0 <= size <= len(content):
                 raise EOFError
-            (folder / name).write_bytes(content[:size])
-            content = content[size:]
-    return content
+            text, content = bytes(content[:size]), content[size:]
+            if name == MANIFEST_FILE:
+                sealed[folder] = Manifest.from_json(text)
+            else:
+                (folder / name).write_bytes(text)
+                made[folder][name] = entry_of(text)
+    return content, sealed
 
 
 def _write_marks(
@@ -315,15 +333,3 @@ def _write_table(write: Write, reader: StreamReader, name: str, about: Json, fol
     words = {column: stream["words"] for column, stream in about["columns"].items() if "words" in stream}
     for place, number in enumerate(about["trials"]):
         write(folders[number] / name, {column: arrays[place] for column, arrays in columns.items()}, words)
-
-
-def _renew_manifest(folder: Path, resolution_ns: int) -> None:
-    """A manifest of what is there now, after a look at what was sealed and is still here as it was."""
-    manifest = folder / MANIFEST_FILE
-    sealed = Manifest.from_json(manifest.read_bytes())
-    for name in (RECORD_FILE, OUT_FILE, ERR_FILE):
-        if sealed.files[name].sha256 != hashlib.sha256((folder / name).read_bytes()).hexdigest():
-            raise ValueError(f"{TRIALS_FOLDER}/{folder.name}/{name} is not what was sealed (the checksum differs)")
-    manifest.unlink()
-    thinned = Thinned(resolution_ns, sealed.files)
-    manifest.write_bytes(manifest_for(folder, sealed.lost_marks, thinned))

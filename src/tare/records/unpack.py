@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from tare.base.errors import StoreError
 from tare.base.files import explained, new_folder
@@ -33,7 +33,7 @@ from tare.records.schema import (
     TRIALS_FOLDER,
     read_header,
 )
-from tare.records.sealed import Damaged, Key, Sealed, folder_name, keys_in, open_sealed
+from tare.records.sealed import Damaged, Key, Manifest, Sealed, folder_name, keys_in, open_sealed
 from tare.records.thin_pack import expand
 
 MOST_MEMBERS = 200_000
@@ -72,11 +72,17 @@ class Unpacked:
         self._remove()
 
 
-class KeptFolder(NamedTuple):
+class KeptFolder:
     """A folder that stays for whoever opens the same pack next."""
 
-    folder: Path
-    sealed: Mapping[Key, Sealed]
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def sealed(self) -> Mapping[Key, Sealed]:
+        """Its trials, opened when they are first asked for: not for one who reads the study's name alone."""
+        trials = self.folder / TRIALS_FOLDER
+        return {key: open_sealed(trials / folder_name(*key)) for key in keys_in(trials)}
 
     def close(self) -> None:
         """Whoever keeps it removes it."""
@@ -99,18 +105,18 @@ class _Kept:
         identity = f"{pack.resolve()}:{found.st_size}:{found.st_mtime_ns}"
         folder = self.folder / hashlib.sha256(os.fsencode(identity)).hexdigest()[:24]
         if folder not in self._opened:
-            self._opened[folder] = KeptFolder(folder, self._made(folder, pack))
+            self._opened[folder] = self._made(folder, pack)
         return self._opened[folder]
 
-    def _made(self, folder: Path, pack: Path) -> Mapping[Key, Sealed]:
-        trials = folder / TRIALS_FOLDER
+    def _made(self, folder: Path, pack: Path) -> KeptFolder:
+        kept = KeptFolder(folder)
         if not folder.exists():
-            half_made = Path(tempfile.mkdtemp(dir=self.folder))
+            half_made, trials = Path(tempfile.mkdtemp(dir=self.folder)), folder / TRIALS_FOLDER
             made = _filled(half_made, pack, plain=True)
             with suppress(OSError):  # another process was faster
                 half_made.rename(folder)
-                return {key: replace(each, folder=trials / each.folder.name) for key, each in made.items()}
-        return {key: open_sealed(trials / folder_name(*key)) for key in keys_in(trials)}
+                kept.sealed = {key: replace(each, folder=trials / each.folder.name) for key, each in made.items()}
+        return kept
 
     def close(self) -> None:
         if "folder" in vars(self):
@@ -257,23 +263,23 @@ def _take(stream: _Stream, size_bytes: int, path: Path) -> None:
         stream.take(padding)
 
 
-def _expand(folder: Path, plain: bool) -> bool:
-    """Of a thinned pack: the trials that its one file stands for; whether it is one."""
+def _expand(folder: Path, plain: bool) -> dict[str, Manifest]:
+    """Of a thinned pack: the manifests of the trials that its one file stands for."""
     if not (file := folder / THINNED_FILE).exists():
-        return False
+        return {}
     if any((folder / TRIALS_FOLDER).iterdir()):
         raise _Refused("it is thinned, and has whole trials in it as well")
     try:
-        expand(file, folder, MOST_BYTES, plain=plain)
+        made = expand(file, folder, MOST_BYTES, plain=plain)
     except EOFError:
         raise _Broken("it is cut off") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, OverflowError) as error:
         raise _Broken(f"it is damaged, or no pack that tare makes ({error})") from None
     file.unlink()
-    return True
+    return made
 
 
-def _checked(folder: Path, made_here: bool) -> dict[Key, Sealed]:
+def _checked(folder: Path, made_here: Mapping[str, Manifest]) -> dict[Key, Sealed]:
     """A pack is whole or it is refused: somebody has made it of whole trials.
 
     The sums of files that were `made_here` were taken a moment ago.
@@ -286,11 +292,11 @@ def _checked(folder: Path, made_here: bool) -> dict[Key, Sealed]:
     for trial, attempt in sorted(keys_in(folder / TRIALS_FOLDER)):
         place = folder / TRIALS_FOLDER / f"{trial}.{attempt}"
         try:
-            found[trial, attempt] = sealed = open_sealed(place)
+            found[trial, attempt] = sealed = open_sealed(place, made_here.get(place.name))
             for name in () if made_here else sealed.files:
                 sealed.checked(name)
         except Damaged as error:
             raise _Refused(error.fault) from None
-        if foreign := {path.name for path in place.iterdir()} - {*sealed.files, MANIFEST_FILE}:
+        if not made_here and (foreign := {path.name for path in place.iterdir()} - {*sealed.files, MANIFEST_FILE}):
             raise _Refused(f"{TRIALS_FOLDER}/{place.name}: {min(foreign)!r} is not in its manifest")
     return found

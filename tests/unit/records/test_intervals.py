@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.parts.protocols import Mark
-from tare.records.intervals import MarkRows, intervals, mark_columns
+from tare.records.intervals import MarkColumns, MarkRows, begin_with, intervals, mark_columns
 
 STEP = [(10, "step", "begin", 0), (12, "fetch", "begin", 0), (15, "fetch", "end", 0), (30, "step", "end", 0)]
 
@@ -35,6 +35,14 @@ def test_what_is_not_both_begun_and_ended_is_no_interval(cut):
 def test_an_end_closes_the_newest_begin():
     twice = [(1, "step", "begin", 0), (2, "step", "begin", 0), (5, "step", "end", 0), (6, "step", "end", 0)]
     assert rows_of(twice) == [("step", 0, 2, 5)]
+
+
+def test_marks_of_a_tenant_have_the_names_that_it_gave_them():
+    """Also where the measured workload has one of the same name, and was seen first."""
+    both = MarkColumns(mark_columns([*STEP, *((t_ns + 5, f"tenant1.{name}", *rest) for t_ns, name, *rest in STEP)]))
+    its = both.where(begin_with(both, ("tenant1.",)), lambda name: name.removeprefix("tenant1."))
+    assert its.intervals.names == ["fetch", "step"] and its["name"].tolist() == ["step", "fetch", "fetch", "step"]
+    assert its.where(its["t_ns"] > 15).intervals.named("fetch").begin_ns.tolist() == [17]
 
 
 def test_one_name_may_come_several_times_in_a_step():

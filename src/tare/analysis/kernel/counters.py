@@ -11,6 +11,7 @@ from tare.analysis.compare import Contest, judge
 from tare.analysis.kernel.model import Cell, Column, Columns, Section, TrialTraces, at_least, baseline_of, by_label
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.statistics import FLOOR
+from tare.records.intervals import coded
 
 PROBE, TABLE = "perf", "counters"
 WORKLOAD, DAEMON = "workload", "daemon"
@@ -48,13 +49,14 @@ def section(trials: Sequence[TrialTraces]) -> Section | None:
 def scaled_counts(table: Columns) -> dict[tuple[str, str], float]:
     """(role, event) to its count, scaled up where the counter ran for a part of the time only."""
     found: dict[tuple[str, str], float] = {}
-    roles, events = (np.asarray(table[name], dtype=str) for name in ("role", "event"))
-    for role in np.unique(roles):
-        for event in dict.fromkeys(events[roles == role].tolist()):
-            mine = (roles == role) & (events == event)
+    (roles, role), (events, event) = (coded(table, name) for name in ("role", "event"))
+    for name in sorted(roles, key=str):
+        of_role = role == roles.index(name)
+        for number in dict.fromkeys(event[of_role].tolist()):
+            mine = of_role & (event == number)
             enabled, running = table["time_enabled"][mine].sum(), table["time_running"][mine].sum()
             if running > 0:
-                found[str(role), event] = float(table["count"][mine].sum()) * float(enabled / running)
+                found[name, events[number]] = float(table["count"][mine].sum()) * float(enabled / running)
     return found
 
 

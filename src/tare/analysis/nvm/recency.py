@@ -12,12 +12,16 @@ it, then its own writes.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.analysis.nvm.model import Writes
+from tare.analysis.nvm.model import Layer, Run, Writes
+
+if TYPE_CHECKING:
+    from tare.analysis.nvm.trace import Trace
 
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
@@ -188,3 +192,33 @@ class Quick:
 
     def writes(self) -> list[Writes]:
         return [Writes(*row) for row in self._counts.tolist()]
+
+
+class Counted:
+    """One LRU layer whose hits are counted by whole arrays (`recency`)."""
+
+    def __init__(self, layer: Layer, trace: Trace, page_bytes: int, shares: int) -> None:
+        self.layer, self._trace = layer, trace
+        self.pages = layer.pages(page_bytes, shares)
+        self.shares = [Quick(self.pages, len(trace.tenants)) for _ in range(shares)]
+
+    def run(self) -> Run:
+        """What has been found so far."""
+        writes = [sum(each, Writes()) for each in zip(*(share.writes() for share in self.shares), strict=True)]
+        destaged, left = sum(each.destaged for each in self.shares), sum(each.held for each in self.shares)
+        return run_of(self.layer, self._trace, writes, destaged, left, self.pages, len(self.shares))
+
+
+def run_of(
+    layer: Layer, trace: Trace, writes: Sequence[Writes], destaged: int, left: int, pages: int | None, shares: int
+) -> Run:
+    return Run(
+        layer,
+        dict(zip(trace.tenants, writes, strict=True)),
+        destaged=destaged,
+        left=left,
+        pages=pages if pages is None else pages * shares,
+        trace=trace.name,
+        duration_s=trace.duration_s,
+        settings=trace.settings,
+    )

@@ -20,8 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Run, Writes
-from tare.analysis.nvm.recency import Quick, Recency
-from tare.analysis.nvm.trace import FEWEST_SLOTS, IS_COMPILED, Piece, Trace, by_tenant, compiled, numbers
+from tare.analysis.nvm.pages import FEWEST_SLOTS, IS_COMPILED, compiled, numbers
+from tare.analysis.nvm.recency import Counted, Quick, Recency, run_of
+from tare.analysis.nvm.trace import Piece, Trace, by_tenant
 
 ABSORBED, TAKEN, EVICTING, DIRECT = 0, 1, 2, 3
 KINDS = 4
@@ -213,37 +214,7 @@ class Simulated:
         counts = [int(count) for count in self._buffer.counts]
         writes = [Writes(*counts[at : at + KINDS]) for at in range(0, len(counts), KINDS)]
         destaged, left = (sum(map(int, each)) for each in (self._buffer.destaged, self._buffer.held))
-        return _run(self.layer, self._trace, writes, destaged, left, self.pages, self._rules.shares)
-
-
-class Counted:
-    """One LRU layer whose hits are counted by whole arrays (`recency`)."""
-
-    def __init__(self, layer: Layer, trace: Trace, page_bytes: int, shares: int) -> None:
-        self.layer, self._trace = layer, trace
-        self.pages = layer.pages(page_bytes, shares)
-        self.shares = [Quick(self.pages, len(trace.tenants)) for _ in range(shares)]
-
-    def run(self) -> Run:
-        """What has been found so far."""
-        writes = [sum(each, Writes()) for each in zip(*(share.writes() for share in self.shares), strict=True)]
-        destaged, left = sum(each.destaged for each in self.shares), sum(each.held for each in self.shares)
-        return _run(self.layer, self._trace, writes, destaged, left, self.pages, len(self.shares))
-
-
-def _run(
-    layer: Layer, trace: Trace, writes: Sequence[Writes], destaged: int, left: int, pages: int | None, shares: int
-) -> Run:
-    return Run(
-        layer,
-        dict(zip(trace.tenants, writes, strict=True)),
-        destaged=destaged,
-        left=left,
-        pages=pages if pages is None else pages * shares,
-        trace=trace.name,
-        duration_s=trace.duration_s,
-        settings=trace.settings,
-    )
+        return run_of(self.layer, self._trace, writes, destaged, left, self.pages, self._rules.shares)
 
 
 def _numbers(count: int, bits: int) -> Any:

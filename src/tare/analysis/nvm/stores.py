@@ -8,20 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tare.analysis.cells import cells
 from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Run, Writes
+from tare.analysis.nvm.recency import Counted, Recency
+from tare.analysis.nvm.trace import Trace, trace_of
 from tare.records.model import Record
 from tare.records.parquet import TableName
 from tare.records.store import Store
 from tare.records.trials import is_usable, usable_trials
-
-if TYPE_CHECKING:
-    from tare.analysis.nvm.trace import Trace
-
 
 PAGE_WRITES = TableName("ftrace", "page_writes")
 OURSELVES = "tare"  # the role of runner and sampler: what they write is not the workload's
@@ -48,8 +45,6 @@ def store_traces(store: Store) -> Iterator[Trace]:
 
 
 def _trace(store: Store, record: Record, name: str) -> Trace:
-    from tare.analysis.nvm.trace import trace_of  # brings the compiler: not for a store without traces
-
     columns = store.trace(record.trial, record.attempt, *PAGE_WRITES)
     kept = np.flatnonzero(np.asarray(columns["role"]).astype(str) != OURSELVES)
     rows = kept[np.argsort(columns["t_ns"][kept], kind="stable")]
@@ -65,14 +60,16 @@ def with_flush_latencies(store: Store, records: Sequence[Record]) -> list[Record
 
 
 def _with_latencies(store: Store, record: Record) -> Record:
-    from tare.analysis.nvm.replay import simulate
-
+    """Counted, not replayed: to import and load a compiler would take longer than what a trial writes."""
     trace = _trace(store, record, record.trial)
     if not trace.writes:
         return record
-    pages = simulate(trace, ()).distinct_pages
-    size_bytes = max(1, round(CLAIMED_SHARE * pages)) * PAGE_BYTES
-    latency = simulate(trace, [Layer(POLICIES["lru"], size_bytes)], PAGE_BYTES).runs[0].latency
+    [piece] = trace.pieces()
+    size_bytes = max(1, round(CLAIMED_SHARE * len(np.unique(piece.keys)))) * PAGE_BYTES
+    layer = Counted(Layer(POLICIES["lru"], size_bytes), trace, PAGE_BYTES, shares=1)
+    recency = Recency(layer.pages or 0)
+    layer.shares[0].feed(recency.part(piece.keys), recency.known, piece.tenants)
+    latency = layer.run().latency
     found = {
         "flush_latency_disk_only_s": latency.disk_only_s / trace.writes,
         "flush_latency_nvm_s": latency.total_s / trace.writes,

@@ -104,12 +104,13 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     from tare.records.unpack import each_pack_once
 
     numpy_on_one_thread()
-    paths = stores_in(results)
+    paths, shown = stores_in(results), _pages(results, pages)
+    _read_ahead(shown)
     with each_pack_once(shared=True), each_paper_once(), _Workers(len(paths)) as workers:
         stores = workers.each(partial(_look_at_store, results=results), paths, _size_bytes)
         # From stores that are not as they were sealed, no page is made anew.
         may_write = write and not any(each.problems for each in stores)
-        found, broken = _look_at_pages(_pages(results, pages), results, may_write, workers)
+        found, broken = _look_at_pages(shown, results, may_write, workers)
     if as_json:
         print_json({"stores": [vars(each) for each in stores], "pages": [vars(each) for each in found]})
     else:
@@ -129,6 +130,19 @@ def command(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) 
     if wrong:
         again = shlex.join(["tare", "store", "verify", str(results), *(f"--page={page}" for page in pages), "--write"])
         raise TareError(f"{results}: {_summary(len(problems), len(changes), again)}")
+
+
+def _read_ahead(pages: Sequence[Path]) -> None:
+    """Import and read what each process would else import and read for itself; not DuckDB, which cannot be forked."""
+    import tare.figures.rederive  # noqa: F401  (every store takes it)
+
+    for subject in _by_subject(pages):
+        if subject[:2] == ("papers", "tables"):
+            from tare.papers.tables.model import paper
+            from tare.papers.tables.rows import studies_read
+
+            with suppress(StudyError):  # said when the page is looked at
+                studies_read(paper(subject[-1]))
 
 
 class _Workers(AbstractContextManager["_Workers"]):
@@ -242,10 +256,10 @@ def _look_at_pages(
 
 def _by_subject(pages: Sequence[Path]) -> dict[tuple[str, ...], list[tuple[str, Block]]]:
     """The blocks of all pages, those of one paper or store together: they are made of the same things."""
-    from tare.papers.pages.markdown import blocks_in
-
     found: dict[tuple[str, ...], list[tuple[str, Block]]] = {}
     for page in pages:
+        from tare.papers.pages.markdown import blocks_in
+
         with suppress(TareError):  # said when the page is looked at
             for block in blocks_in(_page_text(page), str(page)):
                 found.setdefault(block.words[:3], []).append((str(page), block))

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tare.analysis.compare import MOST, TIE, Contest, judge
-from tare.analysis.estimators import Sides
+from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.random_effects import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
@@ -62,9 +62,10 @@ def decide(claim: Claim, evidence: Population, where: str = "") -> Answer:
 def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
     """The checks of a claim are one family; each is held to its own margin."""
     usable = [check for check in checks if check.ours and check.theirs]
-    family = [Contest(c.about, "", c.ours, c.theirs, c.floor, sides=_of_stores(c)) for c in usable]
+    sides = [_of_stores(check) or line_up(check.ours, check.theirs) for check in usable]  # once for all margins
+    family = [Contest(c.about, "", c.ours, c.theirs, c.floor, sides=s) for c, s in zip(usable, sides, strict=True)]
     by_margin = {
-        margin: judge(family, margin=margin, metric="value", alpha=alpha, resamples=0)
+        margin: judge(family, margin=margin, metric="value", alpha=alpha, resamples=0, power=False)
         for margin in dict.fromkeys(check.margin for check in usable)
     }
     found = [(check, by_margin[check.margin][place]) for place, check in enumerate(usable)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, TypeAlias
 
 from tare.analysis.cells import placed
@@ -52,7 +53,10 @@ def plain(value: Any) -> Value:
 
 
 def level(cell: Cell, name: str) -> Value | None:
-    return next((value for key, value in cell if key == name), None)
+    return _by_name(cell).get(name)
+
+
+_by_name: Callable[[Cell], dict[str, Value]] = lru_cache(maxsize=4096)(dict)
 
 
 def stack_names(cell: Cell) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
@@ -81,7 +81,8 @@ class Population:
 
     @cached_property
     def _cells(self) -> dict[int, Cell]:
-        return {id(trial): cell_of(trial) for trial in (*self.trials, *self.twins)}
+        once: dict[Cell, Cell] = {}  # equal ones are one object, which is compared in no time
+        return {id(trial): once.setdefault(cell := cell_of(trial), cell) for trial in (*self.trials, *self.twins)}
 
     def floor(self, names: Names) -> float | None:
         """By how much a twin differed from its first in this figure, at most; None where nothing was run twice."""
@@ -201,7 +202,6 @@ def software(record: Record) -> dict[str, str]:
     return {key: text(value) for key, value in facts.items() if _tells(key)}
 
 
-@cache
 def _tells(key: str) -> bool:
     rule = rule_for(key)
     return rule.matters and not rule.factors

@@ -119,9 +119,13 @@ def _without_program(host: Host) -> list[Ruling]:
 
 def _counted(table: Mapping[str, Any], steps: int | None) -> dict[str, float]:
     """The kinds of cores of a hybrid CPU together: a mini-batch does not care which of them ran it."""
+    import numpy as np
+
+    ours = np.asarray(table["role"]) == "workload"
+    of_workload = {name: np.asarray(column)[ours] for name, column in table.items()}
     found: dict[str, float] = {}
     for kind in _IN_METRICS:
-        count = _scaled(table, kind)
+        count = _scaled(of_workload, kind)
         if count is not None:
             name = kind.replace("-", "_")
             found[name] = count
@@ -131,12 +135,9 @@ def _counted(table: Mapping[str, Any], steps: int | None) -> dict[str, float]:
 
 
 def _scaled(table: Mapping[str, Any], kind: str) -> float | None:
-    import numpy as np
-
-    events, roles = (np.asarray(table[name], dtype=str) for name in ("event", "role"))
     total, any_ran = 0.0, False
-    for event in {str(event) for event in np.unique(events) if event == kind or event.endswith(f"/{kind}")}:
-        mine = (events == event) & (roles == "workload")
+    for event in {event for event in table["event"].tolist() if event == kind or event.endswith(f"/{kind}")}:
+        mine = table["event"] == event
         enabled, running = table["time_enabled"][mine].sum(), table["time_running"][mine].sum()
         if running > 0:
             total += float(table["count"][mine].sum() * enabled / running)
@@ -149,9 +150,7 @@ def _concentration(table: Mapping[str, Any]) -> dict[str, float]:
 
     from tare.traces.faults import top_share
 
-    roles = np.asarray(table["role"], dtype=str)
-    inside = np.char.startswith(roles, "workload")
-    for role in _OF_THE_CONTAINER:
-        inside |= np.char.startswith(roles, role)
-    share = top_share(table["file"][inside])
+    roles = np.asarray(table["role"]).tolist()
+    begins = {role: str(role).startswith(_OF_THE_CONTAINER) for role in set(roles)}
+    share = top_share(table["file"][np.array([begins[role] for role in roles], bool)])
     return {} if share is None else {"fault_top10_share": share}
