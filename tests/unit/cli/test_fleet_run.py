@@ -18,7 +18,7 @@ from stand_in_parts import stand_ins
 from tare.api.running import refuse_silent_changes_on
 from tare.base.errors import ObstacleError, StudyError
 from tare.base.rulings import obstacle
-from tare.cli import run
+from tare.cli import run as run_verb
 from tare.cli.run import Came, Over, Wanted, run_over
 from tare.fleet.exchange import factors, planned_on
 from tare.fleet.inventory import Device
@@ -51,8 +51,8 @@ def ends(monkeypatch, capsys):
             if verdict:
                 raise SystemExit(verdict)
 
-        monkeypatch.setattr(run, "_run", ended)
-        monkeypatch.setattr(run, "finish", finish)
+        monkeypatch.setattr(run_verb, "_run", ended)
+        monkeypatch.setattr(run_verb, "finish", finish)
         code = 0
         try:
             wanted: Any = SimpleNamespace(folder=Path("out"), retry_failed=retried)
@@ -108,7 +108,7 @@ def test_a_second_ctrl_c_ends_the_run_with_an_outcome():
         def stopped(self) -> Outcome:
             return STOPPED
 
-    assert run._until_the_end(Fleet()) is STOPPED  # type: ignore[arg-type]
+    assert run_verb._until_the_end(Fleet()) is STOPPED  # type: ignore[arg-type]
 
 
 # Going on with a store
@@ -129,7 +129,7 @@ class Begun:
             with made as store:
                 said = refuse_silent_changes_on(store, study, planned, accept)
                 wanted = Wanted(study, "", "s.yaml", self.folder, accept, False, False)
-                run._note_plan(wanted, store, planned)
+                run_verb._note_plan(wanted, store, planned)
                 return said
 
     def planned(self) -> set[str]:
@@ -171,7 +171,7 @@ def test_a_store_that_was_begun_without_a_fleet_is_not_gone_on_with_by_one(tmp_p
     with stand_ins():
         study = loads(STUDY.format(repeat=2), "s.yaml")
         with Store.create(tmp_path / "store", study.as_plain(), "") as store:
-            store.plan([run.row(trial) for trial in planned_on(study, ())])
+            store.plan([run_verb.row(trial) for trial in planned_on(study, ())])
     with pytest.raises(StudyError, match="the study has changed"):
         Begun(tmp_path / "store").go_on(ONE)
 
@@ -207,7 +207,7 @@ class Fleet(Scene):
         def cluster(over: Over) -> Any:
             yield self.cluster, INVENTORY
 
-        monkeypatch.setattr(run, "_cluster", cluster)
+        monkeypatch.setattr(run_verb, "_cluster", cluster)
 
     def lacks(self, device: str, *names: str, text: str = LEAVING_OUT) -> None:
         """These parts do not work there, as the device says when it is asked."""
@@ -218,7 +218,7 @@ class Fleet(Scene):
     def go(self, text: str = LEAVING_OUT) -> Came:
         self.heard.questions.clear()
         wanted = Wanted(loads(text, "s.yaml"), text, "s.yaml", self.root / "store", False, False, False)
-        return run._run(wanted, Over(None, "tls://pretended:1", (), 1.0, False))
+        return run_verb._run(wanted, Over(None, "tls://pretended:1", (), 1.0, False))
 
     def planned(self) -> list[dict[str, Any]]:
         with Store.open(self.root / "store") as store:
@@ -346,6 +346,6 @@ def test_a_study_of_power_is_not_begun_where_no_probe_of_power_works_on_every_de
     with pytest.raises(
         ObstacleError, match=r"no power probe of .* works on every device.*\n.*power_rapl: one: there are no"
     ):
-        run._left(study, missing, INVENTORY)
+        run_verb._left(study, missing, INVENTORY)
     time = loads(text.replace("power_mean_w", "wall_s"), "s.yaml")
-    assert [choice.name for choice in run._left(time, missing, INVENTORY).probes] == ["cpu"]
+    assert [choice.name for choice in run_verb._left(time, missing, INVENTORY).probes] == ["cpu"]
