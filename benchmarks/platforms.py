@@ -24,8 +24,7 @@ from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 from tare.base.host import Host, LocalHost, Site
 from tare.drivers.containers import engine
-from tare.drivers.images.content import gather
-from tare.drivers.images.importing import TAKERS
+from tare.drivers.images import TAKERS, gather
 from tare.parts.find import find, names
 from tare.parts.platforms import podman
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from tare.base import strict_json
 from tare.fleet import exchange
-from tare.fleet.orders import planned_on
+from tare.fleet.exchange import planned_on
 from tare.fleet.ssh import Answer, Unreachable
 from tare.plan.model import Trial
 from tare.records.model import Record

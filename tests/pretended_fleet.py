@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tare.fleet.exchange import Task, factors
+from tare.fleet.exchange import on_device as stamped
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption
-from tare.fleet.orders import Task, factors
-from tare.fleet.orders import on_device as stamped
 from tare.fleet.run import FleetRun
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record

@@ -19,22 +19,20 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from tare.api.results import Chart, Result
-    from tare.api.stores import Stores, compare, open
+    from tare.api.results import Chart, Result, Stores, Table, compare, open
     from tare.api.studies import Study, study, weigh
-    from tare.api.tables import Table
     from tare.base.errors import TareError
 
 _PUBLIC = {
     "weigh": "tare.api.studies",
     "study": "tare.api.studies",
     "Study": "tare.api.studies",
-    "open": "tare.api.stores",
-    "Stores": "tare.api.stores",
-    "compare": "tare.api.stores",
+    "open": "tare.api.results",
+    "Stores": "tare.api.results",
+    "compare": "tare.api.results",
     "Result": "tare.api.results",
     "Chart": "tare.api.results",
-    "Table": "tare.api.tables",
+    "Table": "tare.api.results",
     "TareError": "tare.base.errors",
 }
 __all__ = [

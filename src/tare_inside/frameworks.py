@@ -9,7 +9,7 @@ chosen in the same way; on a GPU nothing tells whether the script waits, and the
 Times are kept in memory and written when the process ends, by the first of these that saw two calls or more; where
 torch trained or inferred in the same process, or the script marks itself, none of them writes. `attach.json` says
 `marked` and `by` which framework, or `watched` with the reason `few-calls`. Only the thread and the process of the
-first call count. A script is not ended early by them (see ending.py).
+first call count. A script is not ended early by them (see attach.py).
 """
 
 import atexit

@@ -15,7 +15,7 @@ import sweeps
 import tare
 from tare.base.errors import TareError
 from tare.base.host import Host, InnerHost, Job, LocalHost, Site
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.cgroups import orphans
 from tare.drivers.containers.place import Container
 from tare.drivers.guests.place import GuestPlace

@@ -22,8 +22,8 @@ from knobs import DEVICE, FileKnob, make_findable_for_good
 from tare.base.errors import TareError
 from tare.base.host import LocalHost
 from tare.trial.device import DeviceLock
-from tare.trial.preparation import hold_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 
 VALUES = {"a": "7", "b": "8", "c": "1"}

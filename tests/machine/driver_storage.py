@@ -18,8 +18,8 @@ from tare.parts.controls.storage import Storage
 from tare.parts.platforms.bare import Bare
 from tare.parts.protocols import TenantPlace
 from tare.trial.device import device_id
-from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls, settle_controls
 
 MAKING = ("mkdir", "fallocate", "mkfs.ext4", "losetup", "mount", "umount", "cp", "touch", "sync", "rm")
 THROUGH = 42  # its exit code when no command was left to die before

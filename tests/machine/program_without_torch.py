@@ -11,11 +11,11 @@ import types
 from itertools import pairwise
 from pathlib import Path
 
-torch = types.ModuleType("torch")  # what `checkpoints` imports; gone before the fingerprint asks for a version
+torch = types.ModuleType("torch")  # what `training_loop` imports; gone before the fingerprint asks for a version
 torch.save = lambda state, file: file.write(os.urandom(1 << 20))
 sys.modules["torch"] = torch
 from tare_inside import barrier, marks  # noqa: E402
-from tare_inside.programs import checkpoints, cold_epochs, running, tasks, training_loop  # noqa: E402
+from tare_inside.programs import cold_epochs, running, tasks, training_loop  # noqa: E402
 from tare_inside.programs.running import program, read_job  # noqa: E402
 from tare_inside.programs.training_loop import Nothing  # noqa: E402
 
@@ -33,7 +33,7 @@ def mini_batches(job):
 def train(job):
     epochs, steps = job["epochs"], job["steps_per_epoch"] or mini_batches(job)
     marks.open_marks(job["marks"], 32 * epochs * (steps + 4))
-    saved = checkpoints.Checkpoints(job, dict)
+    saved = training_loop.Checkpoints(job, dict)
     between = cold_epochs.Between(str(Path(job["marks"]).parent))
     parts = (lambda inputs, labels: inputs, lambda loss: time.sleep(STEP_S), lambda: None)
     if job["phases"]:

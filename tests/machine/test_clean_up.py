@@ -18,12 +18,12 @@ import pytest
 import warm_tare
 
 from tare.base.host import LocalHost
-from tare.base.mounts import mounts
-from tare.drivers import leftovers
+from tare.base.processes import mounts
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.containers import docker, engine
 from tare.drivers.containers.oci import STATE
 from tare.parts import find
+from tare.trial.undo import cleaning
 from tare.trial.undo.cleaning import Remains, find_remains, remove
 
 PLATFORMS = [
@@ -151,10 +151,10 @@ def test_a_desk_of_somebody_else_is_no_hindrance(site, scratch):
     (workdir / "inside" / "tare_inside").mkdir(parents=True)
     workdir.chmod(0o700)
     try:
-        assert site in {thing.site for thing in leftovers.shared(LocalHost(), scratch)}
+        assert site in {thing.site for thing in cleaning.shared_leftovers(LocalHost(), scratch)}
         os.seteuid(65534)
         try:
-            assert site not in {thing.site for thing in leftovers.shared(LocalHost(), scratch)}
+            assert site not in {thing.site for thing in cleaning.shared_leftovers(LocalHost(), scratch)}
         finally:
             os.seteuid(0)
     finally:

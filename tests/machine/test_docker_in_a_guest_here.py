@@ -15,7 +15,7 @@ import pytest
 
 from guest_without_a_machine import Guest
 from tare.base.host import Host, Job, LocalHost, Site
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.containers import engine, engine_lease
 from tare.parts.platforms.docker import Docker
 

@@ -23,7 +23,7 @@ import warm_tare
 
 from tare.base.errors import TareError
 from tare.base.host import Job, LocalHost, Site
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.containers import engine, oci
 from tare.parts import find

@@ -23,8 +23,7 @@ import pytest
 from tare.base import untrusted
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host, Job, LocalHost, Site
-from tare.base.mounts import mounts
-from tare.base.processes import Identity
+from tare.base.processes import Identity, mounts
 from tare.drivers.cgroups import orphans
 from tare.drivers.containers import engine
 from tare.parts import find

@@ -18,8 +18,7 @@ from typing import Any
 import pytest
 
 from tare.base.host import Exit, LocalHost, Site
-from tare.base.mounts import mounts
-from tare.base.processes import Identity
+from tare.base.processes import Identity, mounts
 from tare.drivers import layers
 from tare.parts import find
 from tare.parts.platforms import docker as docker_module

@@ -16,7 +16,7 @@ import warm_tare
 from driver_storage import THROUGH
 
 from tare.base.host import LocalHost, Site
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.storage import placing
 from tare.drivers.storage.residency import open_files
 from tare.parts.controls.dirty import Dirty
@@ -26,8 +26,8 @@ from tare.parts.platforms.bare import Bare
 from tare.parts.protocols import Platform, TenantPlace
 from tare.records.store import Store
 from tare.trial.device import device_id
-from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.undo.restoration import restore
 
 DRIVER = Path(__file__).with_name("driver_storage.py")

@@ -17,7 +17,7 @@ import pytest
 import warm_tare
 
 from tare.base.host import LocalHost
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.containers.oci import STATE
 from tare.records.model import Record
 from tare.records.store import Store

@@ -14,8 +14,8 @@ from tare.base.errors import ControlNotHeld, NotRestoredError
 from tare.base.host import Host
 from tare.parts.protocols import Control, Json
 from tare.testing import FakeHost
-from tare.trial.preparation import hold_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 
 FOUND = {"a": "old", "b": "old"}

@@ -16,7 +16,7 @@ _NVPMODEL = """#!/bin/sh
 import os, sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from tare.drivers.power.nvpmodel import parse
+from tare.drivers.power.board import parse
 
 ROOT, HOW = Path({root!r}), {behaviour!r}
 STATUS = ROOT / "var/lib/nvpmodel/status"
@@ -67,7 +67,7 @@ _JETSON_CLOCKS = """#!/bin/sh
 import sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from tare.drivers.power.nvpmodel import parse
+from tare.drivers.power.board import parse
 
 ROOT, HOW = Path({root!r}), {behaviour!r}
 OVERRIDE = ROOT / "sys/kernel/debug/emc_override"

@@ -16,10 +16,8 @@ from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 from tare.records.model import Record
-from tare.records.pack import SUFFIX
-from tare.records.store import Store
+from tare.records.schema import PACK_SUFFIX, is_pack
 from tare.records.trials import device_of, grouped, usable_trials
-from tare.records.unpack import is_pack
 
 IDLE = "idle"  # the workload
 LOGGING = "workload.logging"
@@ -124,7 +122,7 @@ class HasRecords(Protocol):
 def baseload_folder(store: Path) -> Path:
     """Where the idle trials of a store's platforms and modes are kept: beside it; a pack's are in another pack."""
     whole = store.resolve() if store.name in ("", "..") else store
-    ending = SUFFIX if is_pack(whole) and whole.suffix == SUFFIX else ""
+    ending = PACK_SUFFIX if is_pack(whole) and whole.suffix == PACK_SUFFIX else ""
     return whole.with_name(f"{whole.name.removesuffix(ending)}{_BESIDE}{ending}")
 
 
@@ -137,6 +135,8 @@ def records_of(store: HasRecords) -> list[Record]:
 
 def idle_of(store: HasRecords, records: Sequence[Record]) -> list[IdlePower]:
     """Idle power from idle trials of the study itself, and from the baseload beside the store."""
+    from tare.records.store import Store  # a table has none
+
     beside = _beside(store.path if isinstance(store, Store) else None)
     return idle_powers([*records, *beside])
 
@@ -161,5 +161,7 @@ def _beside(path: Path | None) -> list[Record]:
     beside = baseload_folder(path)
     if not is_pack(beside) and not (beside / "store.json").exists():
         return []
+    from tare.records.store import Store
+
     with Store.open(beside) as store:
         return store.records()

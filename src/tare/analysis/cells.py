@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from tare.analysis.labels import LABEL, Labels, Levels, Words, distinguishing, make_labels, place, text
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, grouped
 

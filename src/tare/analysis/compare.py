@@ -38,8 +38,7 @@ from tare.analysis.statistics import (
     ratio_of_medians,
     signed_rank_null,
 )
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import STEP
 from tare.records.trials import grouped

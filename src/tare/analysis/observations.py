@@ -6,19 +6,20 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import resolve_factor
 from tare.analysis.labels import text
 from tare.analysis.table import Table, label_column, read_table
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.base.text import STEP, unit_of
 from tare.records.model import Record, varied
-from tare.records.store import Store
+from tare.records.schema import is_store
 from tare.records.trials import TrialRow, counted_attempts, has_most_of, is_usable, usable_trials
-from tare.records.unpack import is_store
+
+if TYPE_CHECKING:
+    from tare.records.store import Store
 
 Setting = str | float
 NOTHING_USABLE = "No usable trial to decide from. See `tare show` for how each one ended."
@@ -40,7 +41,7 @@ def observations(
     Figures are finite and not negative, but for those in `signed`; every asked one is there in at least one row.
     """
     if is_store(source):
-        with Store.open(source) as store:
+        with _store(source) as store:
             rows = record_observations(records_of(store), settings=settings, values=values, group=group, fixed=fixed)
     else:
         rows = table_observations(read_table(source), settings=settings, values=values, group=group)
@@ -52,7 +53,7 @@ def columns_of(source: Path) -> list[str]:
     """The figures and settings that a store's usable trials have, or the columns of a table."""
     if not is_store(source):
         return list(read_table(source).columns)
-    with Store.open(source) as store:
+    with _store(source) as store:
         usable = [record for record in records_of(store) if is_usable(record)]
     if not usable:
         raise StudyError(f"{source}: {NOTHING_USABLE}")
@@ -63,7 +64,7 @@ def unit_in(source: Path) -> str:
     """What a step of a store's trials is for people; of a table it is a step."""
     if not is_store(source):
         return STEP
-    with Store.open(source) as store:
+    with _store(source) as store:
         return unit_of(record.settings.get("workload") for record in store.records())
 
 
@@ -71,7 +72,7 @@ def source_notes(source: Path) -> list[str]:
     """What a store has that is not used, in sentences: damaged trials, and those that ended badly."""
     if not is_store(source):
         return []
-    with Store.open(source) as store:
+    with _store(source) as store:
         newest = counted_attempts(store.records())
         left_out = [record for record in newest if not is_usable(record)]
         doubted = sum(record.state == "suspect" for record in newest)
@@ -88,6 +89,12 @@ def source_notes(source: Path) -> list[str]:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def _store(source: Path) -> Store:
+    from tare.records.store import Store  # a table needs nothing of it
+
+    return Store.open(source)
 
 
 # Tables

@@ -16,8 +16,7 @@ from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.order import usual_reach
 from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import ALPHA, median_estimate, outliers
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import UNSLICED_PROBES, Ruling
 from tare.base.text import natural_key, unit_of
 from tare.base.units import parse_share

@@ -10,17 +10,21 @@ import csv
 import json
 import math
 import os
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count, repeat
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings
+
+import numpy as np
 
 from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
-from tare.base.errors import StoreError, StudyError
-from tare.base.near_name import unknown_name
+from tare.analysis.statistics import Floats
+from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.records.model import Record, State
 from tare.records.trials import TrialRow
 
@@ -81,6 +85,33 @@ def _read_table(path: Path, identity: tuple[int, int, int] | None) -> Table:
     if not len(table):
         raise StudyError(f"{path}: the table has no rows.")
     return table
+
+
+def numeric_columns(path: Path) -> dict[str, Floats] | None:
+    """The columns of a plain CSV of finite numbers and nothing else; None of any other table, which `read_table` reads.
+
+    It is read without a text for each cell, in a fifth of the time.
+    """
+    if READERS.get(path.suffix.lower()) is not _read_csv or not os.access(path, os.R_OK) or not path.is_file():
+        return None
+    if path.stat().st_size > _MOST_LINE or recognised(path) is not None:
+        return None
+    first, _, body = path.read_bytes().removeprefix(BOM_UTF8).removesuffix(b"\n").partition(b"\n")
+    try:
+        delimiter = _delimiter(path, first.decode())
+        header = [name.strip() for name in first.decode().split(delimiter)]
+        line = (delimiter * (len(header) - 1) + "\n").encode()
+        ends = body.translate(None, b"0123456789.+-eE") + b"\n"  # of cells: all else is in no number
+        is_plain = ends == line * (len(ends) // len(line)) and b'"' not in first and b"\r" not in first
+        if not is_plain or not 1 < len(header) == len(set(header)):
+            return None
+        with catch_warnings(action="error"):  # numpy warns of what is no number, or refuses it
+            found = np.fromstring(body.replace(b"\n", delimiter.encode()), sep=delimiter)
+    except (ValueError, DeprecationWarning):
+        return None
+    if len(found) != len(ends) or not np.isfinite(found).all():
+        return None
+    return dict(zip(header, found.reshape(-1, len(header)).T, strict=True))
 
 
 def several_files(paths: Sequence[Path]) -> tuple[Table, Foreign]:
@@ -183,8 +214,7 @@ def _read_csv(path: Path) -> dict[str, list[str | None]]:
     with _opened(path) as file:
         first = file.readline(_MOST_LINE)
         file.seek(0)
-        tab = path.suffix.lower() == ".tsv"
-        delimiter = "\t" if tab else max(_DELIMITERS, key=first.count)
+        delimiter = _delimiter(path, first)
         if (columns := _plain_columns(path, file, first, delimiter)) is not None:
             return columns
         rows = csv.reader(_lines(path, file), delimiter=delimiter, strict=True)
@@ -192,6 +222,10 @@ def _read_csv(path: Path) -> dict[str, list[str | None]]:
             return _csv_columns(path, rows)
         except csv.Error as error:
             raise StudyError(f"{path}:{rows.line_num}: this is not CSV: {error}.") from None
+
+
+def _delimiter(path: Path, first: str) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=first.count)
 
 
 def _plain_columns(path: Path, file: Any, first: str, delimiter: str) -> dict[str, list[str | None]] | None:

@@ -28,8 +28,7 @@ from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, figure_column, usable_attempts
 from tare.analysis.statistics import FLOOR, Floats, Nested, median_estimate, nested, possible_variances, variances
 from tare.analysis.table import Table, label_column, read_table
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.records.intervals import Marks, intervals
 from tare.records.model import Record, varied
 from tare.records.store import Store

@@ -12,11 +12,8 @@ from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
-from tare.analysis.judging.hidden import withhold
-from tare.analysis.judging.interaction import interactions
-from tare.analysis.judging.suspects import doubts
-from tare.analysis.judging.tables import with_doubts
-from tare.analysis.judging.work import Work, like_work
+from tare.analysis.judging.hidden import doubts, interactions, withhold
+from tare.analysis.judging.work import Work, like_work, with_doubts
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled

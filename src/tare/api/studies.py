@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.api.needs import needs_of_study
-from tare.api.results import Result
+from tare.api.results import Result, Stores, Table
 from tare.api.running import run_into, study_text
-from tare.api.stores import Stores
-from tare.api.tables import Table
 from tare.api.weighing import (
     Script,
     built_in_workload,

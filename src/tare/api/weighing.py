@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare.api.needs import needs_of, platform
-from tare.base.errors import ObstacleError, StudyError
+from tare.base.errors import ObstacleError, StudyError, unknown_name
 from tare.base.messages import say
-from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 
 if TYPE_CHECKING:

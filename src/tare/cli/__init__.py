@@ -12,8 +12,7 @@ import sys
 import click
 
 from tare import __version__
-from tare.base.errors import NotRestoredError, TareError
-from tare.base.near_name import near_names
+from tare.base.errors import NotRestoredError, TareError, near_names
 from tare.cli.scaffold import Verbs
 
 SECTIONS = {  # by what people want to do; a verb is imported only when it is used

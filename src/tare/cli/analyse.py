@@ -83,7 +83,7 @@ def variability(
     """
     from tare.analysis.variability import store_samples, table_samples
     from tare.analysis.variability import variability as variation
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
     from tare.report.text.analyse import variability_text
 
     if is_store(source):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, need, order_option, settings_option
 from tare.cli.scaffold import Result, Verbs, reads_source, say_notes, width
 
@@ -62,16 +61,17 @@ def front(
     from tare.analysis.choose.front import front_of_singles, pareto
     from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations, unit_in
-    from tare.analysis.table import read_table
-    from tare.records.unpack import is_store
+    from tare.analysis.table import numeric_columns
+    from tare.records.schema import is_store
     from tare.report.text.choose import fronts_text
 
-    known = columns_of(source)
+    numbers = numeric_columns(source)
+    known = list(numbers or columns_of(source))
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
     need_less_is_better(figures, source)
     fronts = None
     if settings and not (group or order or defaults or is_store(source)):
-        fronts = front_of_singles(read_table(source), settings, figures)
+        fronts = front_of_singles(source, settings, figures, numbers)
     if fronts is None:
         rows = observations(source, settings=settings, values=figures, group=group)
         _say_mixed(source, settings, group)
@@ -388,7 +388,7 @@ def _figures_of(source: Path, job: Job, epochs: float | None) -> list[str]:
 
 def _times(source: Path, steps: float | None, epochs: float | None, samples: float | None) -> float | None:
     """How often the job repeats what a row measured; None where the samples say it, or nobody does."""
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
 
     given = [value for value in (steps, epochs, samples) if value is not None]
     need(len(given) <= 1, "--steps, --epochs and --samples say the same thing in three ways: give one.")

@@ -60,7 +60,7 @@ def command(
     from tare.analysis.foreign import recognised_folder
     from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
     from tare.report.text.verdict import verdict_text
 
     if len(source) > 1:

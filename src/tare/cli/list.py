@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from tare.base.near_name import unknown_name
+from tare.base.errors import unknown_name
 from tare.cli import studies
 from tare.cli.options import json_option, need
 from tare.cli.scaffold import Verbs, print_json, width

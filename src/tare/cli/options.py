@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.base.units import parse_quantity, parse_share
 
 Function = TypeVar("Function", bound=Callable[..., Any])

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StoreError, StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.cli.options import STORE, comparing, json_option, need, output_option
 from tare.cli.scaffold import Verb, numpy_on_one_thread, print_json, reading, say, spinner, weighed, width
 
@@ -155,7 +154,7 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
 
 def _beside(store: Path, name: str) -> Path:
     """In the store's folder; of a pack, beside it under its name."""
-    from tare.records.unpack import is_pack
+    from tare.records.schema import is_pack
 
     return store.with_name(f"{store.stem}-{name}") if is_pack(store) else store / name
 

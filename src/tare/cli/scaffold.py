@@ -24,9 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import damage_named
+from tare.base.errors import damage_named, near_names, unknown_name
 from tare.base.messages import say as say
-from tare.base.near_name import near_names, unknown_name
 from tare.base.rulings import Ruling
 from tare.cli.options import STORE, json_option
 
@@ -170,9 +169,7 @@ def _reading_verb(
     def decorate(function: Callable[..., Result]) -> Callable[..., None]:
         @wraps(function)
         def verb(source: Any, as_json: bool, **options: Any) -> None:
-            from tare.records.unpack import each_pack_once
-
-            with spinner(doing) if doing else nullcontext(), each_pack_once(), opened(source) as given:
+            with spinner(doing) if doing else nullcontext(), _packs_once(source), opened(source) as given:
                 result = function(given, **options)
                 output = result.data() if as_json else result.text()
             if as_json:
@@ -188,6 +185,18 @@ def _reading_verb(
         return declared
 
     return decorate
+
+
+def _packs_once(source: Path | Sequence[Path]) -> AbstractContextManager[None]:
+    """Each pack is unpacked once; where all are tables, what reads packs is not imported."""
+    from tare.records.schema import is_store
+
+    paths = [source] if isinstance(source, Path) else source
+    if paths and not any(map(is_store, paths)):
+        return nullcontext()
+    from tare.records.unpack import each_pack_once
+
+    return each_pack_once()
 
 
 def numpy_on_one_thread() -> None:

@@ -35,7 +35,7 @@ def command(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
     The dashboard listens on this machine alone and prints its address with a token. Ending it, or a reload, does not
     disturb the run. Several stores are shown side by side. From elsewhere: ssh -L PORT:127.0.0.1:PORT.
     """
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
     from tare.report.live.snapshot import Watched
 
     for store in stores:

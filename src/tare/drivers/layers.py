@@ -21,8 +21,7 @@ from typing import Any
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost, Site
-from tare.base.mounts import Mount, holding, mounts
-from tare.base.processes import is_root
+from tare.base.processes import Mount, holding, is_root, mounts
 
 KERNELS = ("proc", "sys", "dev", "run")
 """Top folders that are no files of the user's: a container has its own, and on bare metal they are the device's."""

@@ -20,8 +20,17 @@ from tare.figures.energy import CLOCKS, Energy, energy_of_trial
 from tare.figures.energy_sources import RUN, SHARED
 from tare.figures.evidence import Evidence, shared_metrics
 from tare.figures.gpu import activity_metrics
-from tare.figures.phases import PHASES, phase_metrics
-from tare.figures.steps import COUNTED, Steps, counter_metrics, job_metrics, step_metrics, steps_from, token_metrics
+from tare.figures.steps import (
+    COUNTED,
+    PHASES,
+    Steps,
+    counter_metrics,
+    job_metrics,
+    phase_metrics,
+    step_metrics,
+    steps_from,
+    token_metrics,
+)
 from tare.figures.thresholds import THRESHOLDS
 from tare.figures.windows import steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark, Recorder

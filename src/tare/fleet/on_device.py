@@ -18,10 +18,10 @@ from tare.base.errors import StoreError, TareError
 from tare.base.files import free_bytes, make_folders, replace_file, state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
-from tare.fleet.eligibility import Eligibility
+from tare.fleet.exchange import planned_on
 from tare.fleet.lean_trial import LeanObstacleCheck, driven, no_room_there, obstacles_there, owned_there, sampler_for
 from tare.fleet.local import Outcome, run_study
-from tare.fleet.orders import planned_on
+from tare.fleet.readiness import Eligibility
 from tare.plan.check import MissingParts, ObstacleCheck, check, parts_of
 from tare.plan.matrix import cells
 from tare.plan.model import Cell, Trial

@@ -15,11 +15,21 @@ from tare.base.errors import NotRestoredError
 from tare.base.rulings import Ruling, obstacle
 from tare.figures.thresholds import THRESHOLDS
 from tare.fleet.cluster import Cluster
-from tare.fleet.exchange import PATIENCE_S, Exchange, Post, ProgressReporter, Questions, drive, unanswered
+from tare.fleet.exchange import (
+    PATIENCE_S,
+    Exchange,
+    Post,
+    ProgressReporter,
+    Questions,
+    Task,
+    claim,
+    drive,
+    question,
+    unanswered,
+)
 from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption, Outcome, idle_s_of, labels, run_again_text
-from tare.fleet.orders import Task, claim, question
 from tare.fleet.readiness import ReadinessCheck
 from tare.plan.model import Trial
 from tare.records.model import FINISHED, USABLE, Record, State

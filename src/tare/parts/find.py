@@ -9,8 +9,7 @@ import sys
 from functools import cache
 from typing import Literal, TypeAlias
 
-from tare.base.errors import StudyError
-from tare.base.near_name import did_you_mean
+from tare.base.errors import StudyError, did_you_mean
 from tare.parts.protocols import Cause, Control, Part, Platform, Probe, Workload
 
 Kind: TypeAlias = Literal["causes", "controls", "platforms", "probes", "workloads"]

@@ -20,8 +20,8 @@ from tare.plan.matrix import OnDevice, baseline, place, trials
 from tare.plan.matrix import cells as cells_of
 from tare.plan.model import Cell, Trial, disk_bytes, guessed_cell_s
 from tare.plan.slicing import slicing_obstacles
-from tare.studies.choice import PartChoice
 from tare.studies.design import ENOUGH_REPEATS, Repeat, blocks_for
+from tare.studies.fields import PartChoice
 from tare.studies.model import Study
 
 _BROUGHT = "needs.engine"  # the one thing that a run can bring with it

@@ -29,11 +29,12 @@ from tare.records.schema import (
     STUDY_FILE,
     THINNED_FILE,
     TRIALS_FOLDER,
+    is_pack,
     what_is_there,
 )
 from tare.records.sealed import folder_name, keys_in, open_sealed
 from tare.records.thin_pack import Thinning, thinned_content
-from tare.records.unpack import MOST_BYTES, MOST_MEMBERS, is_pack
+from tare.records.unpack import MOST_BYTES, MOST_MEMBERS
 
 if TYPE_CHECKING:
     from tare.records.store import Store

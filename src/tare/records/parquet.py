@@ -126,7 +126,7 @@ def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]
     """The same of a sealed file, worked out again; `names` in the order of their ids."""
     import duckdb
 
-    from tare.records.plain_columns import read_plain
+    from tare.records.column_codec import read_plain
 
     source, given = "read_parquet($path)", {"names": list(names), "path": glob.escape(str(path))}
     cursor = _reader().cursor()
@@ -256,7 +256,7 @@ def texts(path: Path) -> dict[str, list[str | None]]:
 
 
 def _columns(path: Path, names: str) -> dict[str, npt.NDArray[Any]]:
-    from tare.records.plain_columns import read_plain
+    from tare.records.column_codec import read_plain
 
     if (plain := read_plain(path)) is not None:
         return plain

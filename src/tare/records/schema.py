@@ -68,6 +68,7 @@ RAW_FOLDER = "raw"
 TABLES_FOLDER = "tables"
 SET_ASIDE = ".damaged-"
 PACK_SUFFIX = ".tare"
+_MAGIC = b"\xfd7zXZ\x00"  # of packs
 
 CATALOGUE_SQL = f"""
 -- What the study asks for, in the order of the plan.
@@ -146,6 +147,25 @@ def read_header(root: Path) -> Header:
     except OSError as error:
         raise StoreError(f"{path}: it cannot be read: {error.strerror}.") from error
     return _parsed(root, path, data)
+
+
+def is_pack(path: Path) -> bool:
+    """Whether this file is compressed as packs are; what is in it is another question."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def is_store(path: Path) -> bool:
+    """Whether this can be a store, by its looks: a folder or a pack. What it is else is a table."""
+    try:
+        return path.is_dir() or is_pack(path) or (path.suffix == PACK_SUFFIX and path.is_file())
+    except PermissionError:
+        return True  # who opens it as a store says that it may not be read
 
 
 def what_is_there(root: Path) -> str:

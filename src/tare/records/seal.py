@@ -21,7 +21,7 @@ from tare.base.files import (
     write_file,
 )
 from tare.base.rulings import Ruling
-from tare.records.catalogue import Catalogue, CatalogueDamaged
+from tare.records.creation import Catalogue, CatalogueDamaged
 from tare.records.model import Record
 from tare.records.parquet import distributions, engine, write_marks, write_readings
 from tare.records.schema import (

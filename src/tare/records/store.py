@@ -17,8 +17,7 @@ from tare.base.errors import StoreError, StudyError
 from tare.base.files import explained
 from tare.base.sides import is_rehearsal
 from tare.records import seal
-from tare.records.catalogue import Catalogue, CatalogueDamaged
-from tare.records.creation import WriteLock, identity, lay_out, refuse_network_disk
+from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
 from tare.records.model import Json, Record, State
 from tare.records.parquet import TableName
 from tare.records.schema import (
@@ -33,13 +32,14 @@ from tare.records.schema import (
     STUDY_FILE,
     TRIALS_FOLDER,
     Header,
+    is_pack,
     read_header,
 )
 from tare.records.seal import Writer, plain, start
 from tare.records.sealed import Key, Shelf, Thinned, folder_name, keys_in, verify_sealed
 from tare.records.spool import read_channels, read_spool
 from tare.records.trials import grouped
-from tare.records.unpack import is_pack, unpacked
+from tare.records.unpack import unpacked
 
 if TYPE_CHECKING:
     import numpy.typing as npt

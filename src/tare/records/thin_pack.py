@@ -229,8 +229,7 @@ def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) ->
 
     `plain`: with arrays in place of Parquet, for one who only reads them. Returns the manifest of each.
     """
-    from tare.records.column_codec import StreamReader
-    from tare.records.plain_columns import write_plain
+    from tare.records.column_codec import StreamReader, write_plain
 
     content = memoryview(file.read_bytes())
     size = int.from_bytes(content[:8], "little")

@@ -26,7 +26,6 @@ from tare.base.errors import StoreError
 from tare.base.files import explained, new_folder
 from tare.records.schema import (
     MANIFEST_FILE,
-    PACK_SUFFIX,
     PLAN_FILE,
     STORE_FILE,
     STUDY_FILE,
@@ -41,7 +40,6 @@ MOST_MEMBERS = 200_000
 MOST_BYTES = 4 * 2**30  # of all files together, unpacked
 _MOST_MEMORY = 128 * 2**20  # that a pack may ask for to be unpacked; ours takes 9 MiB
 
-_MAGIC = b"\xfd7zXZ\x00"
 _BLOCK = tarfile.BLOCKSIZE
 _PIECE = 256 * 1024
 _NAME = re.compile(
@@ -60,25 +58,6 @@ class _Broken(_Refused):
     """The file is not what was packed: another copy may be."""
 
     advice = " Copy it again from where it came, or make it again with `tare store pack`."
-
-
-def is_pack(path: Path) -> bool:
-    """Whether this file is compressed as packs are; what is in it is another question."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) == _MAGIC
-    except OSError:
-        return False
-
-
-def is_store(path: Path) -> bool:
-    """Whether this can be a store, by its looks: a folder or a pack. What it is else is a table."""
-    try:
-        return path.is_dir() or is_pack(path) or (path.suffix == PACK_SUFFIX and path.is_file())
-    except PermissionError:
-        return True  # who opens it as a store says that it may not be read
 
 
 class Unpacked:

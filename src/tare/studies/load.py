@@ -12,12 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from tare.base.errors import StudyError
-from tare.base.near_name import near_names
+from tare.base.errors import StudyError, near_names
 from tare.parts.protocols import Json
-from tare.studies.choice import PartChoice
 from tare.studies.design import Compare, Design, Order, Repeat
-from tare.studies.fields import complaint_text, explain
+from tare.studies.fields import PartChoice, complaint_text, explain
 from tare.studies.model import Study
 from tare.studies.scales import names, scaled
 from tare.studies.yaml import HOW_TO_BEGIN, Complaint, Fatal, Loc, Node, Problem, Source, parse, show

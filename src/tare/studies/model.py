@@ -23,9 +23,8 @@ from pydantic import (
 
 from tare.base.rulings import Ruling, read_rulings
 from tare.parts.protocols import Json, Workload
-from tare.studies.choice import PartChoice
 from tare.studies.design import Compare, Design, Order, Repeat, resolved, time_between, written
-from tare.studies.fields import as_validation_error
+from tare.studies.fields import PartChoice, as_validation_error
 from tare.studies.reader import ALONE, PartReader, Stack, Tenancy, read_tenancies
 from tare.studies.select import Factors, Selector
 from tare.studies.yaml import Complaint, Loc, Source

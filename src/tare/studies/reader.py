@@ -12,8 +12,17 @@ from typing import Any
 from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.studies.choice import PartChoice, part_class, part_names
-from tare.studies.fields import explain, levels_of, list_depth, tried, unit_example, unknown_field
+from tare.studies.fields import (
+    PartChoice,
+    explain,
+    levels_of,
+    list_depth,
+    part_class,
+    part_names,
+    tried,
+    unit_example,
+    unknown_field,
+)
 from tare.studies.yaml import Complaint, Loc, listed, show, suggestion
 
 Stack = tuple[PartChoice, ...]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from tare.base.errors import StudyError
 from tare.parts.find import Kind
-from tare.studies.choice import part_class, part_names
+from tare.studies.fields import part_class, part_names
 from tare.studies.yaml import Fatal, Node, Problem, listed, show, suggestion
 
 FULL = "full"  # the file as it is written

@@ -10,8 +10,7 @@ from typing import NamedTuple, Protocol
 
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.studies.choice import PartChoice
-from tare.studies.fields import in_records, levels_of
+from tare.studies.fields import PartChoice, in_records, levels_of
 from tare.studies.reader import ALONE, PartReader, Stack, Tenancy
 from tare.studies.yaml import Complaint, Loc, listed, show, suggestion
 

@@ -16,8 +16,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml import events as ev
 from ruamel.yaml.error import MarkedYAMLError, StringMark
 
-from tare.base.errors import StudyError
-from tare.base.near_name import did_you_mean
+from tare.base.errors import StudyError, did_you_mean
 
 Loc: TypeAlias = tuple[str | int, ...]  # the way to a value: ("workload", "torch_train", "batch", 1)
 

@@ -167,6 +167,12 @@ def _different(words: Words) -> Words:
     return words[is_first]
 
 
+def _rows(chosen: npt.NDArray[np.bool_]) -> Ints | slice | None:
+    """Their places; all at once where all are chosen, which saves looking each up, and None where none is."""
+    places = np.flatnonzero(chosen)
+    return (slice(None) if len(places) == len(chosen) else places) if len(places) else None
+
+
 class _Tokens(NamedTuple):
     """One word of each row: where it begins, its length, and its number where it has one."""
 
@@ -200,7 +206,8 @@ class _Block:
         return self.data.decode("utf-8", "backslashreplace")
 
     def slices(self, begins: Ints, lengths: Ints) -> list[str]:
-        return [*map(self.text.__getitem__, map(slice, begins.tolist(), (begins + lengths).tolist()))]
+        text = self.text
+        return [text[begin:end] for begin, end in zip(begins.tolist(), (begins + lengths).tolist(), strict=True)]
 
     def spaces(self, at: Ints) -> Ints:
         """Spaces from here on."""
@@ -212,8 +219,7 @@ class _Block:
 
     def _run(self, at: Ints, marks: Callable[[Words], Words]) -> Ints:
         found = _count(_below(marks(self.words[at])))
-        full = np.flatnonzero(found == 8)
-        if len(full):
+        if (full := _rows(found == 8)) is not None:
             found[full] += self._run(at[full] + 8, marks)
         return found
 
@@ -222,8 +228,7 @@ class _Block:
         zeroed = self.words[at] ^ _ZEROS
         length = _count(_below(_no_digits(zeroed)))
         value = _value(zeroed, length)
-        full = np.flatnonzero(length == 8)
-        if len(full):
+        if (full := _rows(length == 8)) is not None:
             lower, digits = self.digits(at[full] + 8)
             length[full] += digits
             value[full] = value[full] * _TENS[np.minimum(digits, _MOST_DIGITS)] + lower
@@ -244,8 +249,7 @@ class _Block:
         is_number = (_no_digits(zeroed) & below) == 0
         length = _count(below)
         value = _value(zeroed, length)
-        full = np.flatnonzero(length == 8)
-        if len(full):
+        if (full := _rows(length == 8)) is not None:
             rest = self.tokens(at[full] + 8)
             length[full] += rest.length
             is_number[full] &= rest.is_number
@@ -287,7 +291,7 @@ class _Block:
         first = np.empty(len(different), np.int64)
         first[codes] = np.arange(len(codes))
         if longest > _LONGEST or any(
-            (part & _MARK).any() or (part[first][codes] != part).any() for part in parts
+            (not self.is_ascii and (part & _MARK).any()) or (part[first][codes] != part).any() for part in parts
         ):  # not ASCII, or two words with one sum: told apart the slow way
             named: dict[str, int] = {}
             codes = np.array([named.setdefault(word, len(named)) for word in self.slices(begins, lengths)], np.int64)
@@ -404,13 +408,14 @@ def _events(block: _Block, whole: bool) -> dict[str, Columns]:
     found = {}
     for at in np.argsort(order[bounds[:-1]]).tolist():  # as the events come first
         group = order[bounds[at] : bounds[at + 1]]
-        head = _Lines(*(column[rows[group]] for column in lines))
+        its = rows[group]
+        head = _Lines(*(column[its] for column in lines))
         columns: Columns = {
             "t_ns": head.t_ns, "cpu": head.cpu.astype(np.int32), "pid": head.pid.astype(np.int32),
             "comm": tasks_named[tasks[group]], "role": roles[tasks[group]],
         }  # fmt: skip
         if whole or kinds[at] in USED:
-            fields = columns_of(block, head.text, head.text_end, block.is_plain[rows[group]])
+            fields = columns_of(block, head.text, head.text_end, block.is_plain[its])
             columns |= {column_name(key): column for key, column in fields.items()}
         if whole:
             words = block.slices(head.text, head.text_end - head.text)
@@ -491,10 +496,19 @@ def _at_once(
         if kind == "number":
             minus = (block.bytes[at] == ord("-")) & (key in ("id", "ret", "prev_prio", "next_prio"))
             value, digits = block.digits(at + minus)
-            found[key] = _Tokens(at, minus + digits, np.where(minus, -value, value), digits <= _MOST_DIGITS)
+            length = minus + digits
+            found[key] = _Tokens(at, length, np.where(minus, -value, value), digits <= _MOST_DIGITS)
             fits &= digits > 0
+        elif kind == "task":
+            length = block.printed(at)
+            value, digits = block.digits_before(at + length)
+            colon_at = length - digits - 1
+            fits &= (digits > 0) & (digits < 8) & (colon_at > 0) & (block.bytes[at + colon_at] == ord(":"))
+            found[key] = _Tokens(at, colon_at, value, np.zeros(len(at), bool))
+            found[key.replace("comm", "pid")] = _Tokens(at + colon_at + 1, digits, value, digits < 8)
         else:
             found[key] = word = block.tokens(at)
+            length = word.length
             fits &= word.length > 0
             if kind == "bdi":
                 colon = (word.length > 1) & (block.bytes[at + word.length - 1] == ord(":"))
@@ -502,13 +516,7 @@ def _at_once(
             elif kind == "block":
                 words, which = block.coded(at, np.maximum(word.length, 0))
                 fits &= np.array([bool(_BLOCK_WORDS.fullmatch(word)) for word in words])[which]
-            elif kind == "task":
-                value, digits = block.digits_before(at + word.length)
-                colon_at = word.length - digits - 1
-                fits &= (digits > 0) & (digits < 8) & (colon_at > 0) & (block.bytes[at + colon_at] == ord(":"))
-                found[key] = _Tokens(at, colon_at, value, np.zeros(len(at), bool))
-                found[key.replace("comm", "pid")] = _Tokens(at + colon_at + 1, digits, value, digits < 8)
-        at = np.minimum(at + found[key].length if kind == "number" else at + word.length, end)
+        at = np.minimum(at + length, end)
     if tail is not None:
         fits &= block.has(at, tail)
         at = np.minimum(at + len(tail), end)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tare.base.errors import TrialError
 from tare.base.host import Host
-from tare.drivers.sensors.folders import Sensor, sensors_by_word, temperatures_c, within
+from tare.drivers.kernel_files import Sensor, sensors_by_word, temperatures_c, within
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.probes.temperature import Temperature
 from tare.parts.protocols import Json, Probe

@@ -31,11 +31,11 @@ from tare.records.spool import read_channels, read_spool
 from tare.records.store import Store
 from tare.trial.conditions import cooled, guarded_from_heat, refuse_another
 from tare.trial.facts import device_facts
-from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.sampler import Sampler, Sampling
 from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import Tenant, renamed, run_together
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.verdict import judge
 from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remove_folders
 from tare_inside.activity import FILE as ACTIVITY_FILE

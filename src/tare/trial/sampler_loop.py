@@ -21,8 +21,7 @@ from tare.parts.find import find
 from tare.parts.protocols import Feed, Probe, Reading, Recorder
 from tare.records.schema import RAW_FOLDER
 from tare.records.spool import SpoolWriter
-from tare.trial.feeds import PrefixedFeed, ThreadedFeed
-from tare.trial.sampler_report import Line, SamplerReport, SamplerSpec, Tally, Tick, ticks
+from tare.trial.sampler_report import Line, PrefixedFeed, SamplerReport, SamplerSpec, Tally, ThreadedFeed, Tick, ticks
 
 NOT_STARTED, NOT_READ, NOT_CLOSED = "probe.not-started", "probe.not-read", "probe.not-closed"
 FLUSH_PERIOD_NS = 1_000_000_000

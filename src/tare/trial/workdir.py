@@ -16,7 +16,7 @@ import tare_inside
 from tare.base import untrusted
 from tare.base.errors import TareError
 from tare.base.host import LISTENER, Heard, LocalHost
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers import name_leases
 from tare.drivers.storage import folders
 from tare_inside.folders import remove_tree

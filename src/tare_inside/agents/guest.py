@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 
-from tare_inside.agents import guest_jobs, guest_streams
+from tare_inside.agents import guest_jobs
 from tare_inside.agents.guest_jobs import JOBS, Channel, tell
 
 _VSOCK_ANY = 0xFFFFFFFF
@@ -102,7 +102,7 @@ class Agent:
         self._jobs = {}
         self._watch = selectors.DefaultSelector()
         self._watch.register(channel, selectors.EVENT_READ, self._from_device)
-        self._streams = guest_streams.Streams(channel, self._watch)
+        self._streams = guest_jobs.Streams(channel, self._watch)
         self._seen = {}  # workdir -> name -> what the device knows of that file
 
     def serve(self):

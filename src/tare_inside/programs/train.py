@@ -3,7 +3,7 @@
 Marks, per mini-batch: `fetch` (the wait for it), `copy` (to the device), `compute` (forward, backward, optimiser
 step), and `step` (all of it, end to end); with `phases` also `forward`, `backward`, `optimiser`. `epoch` spans each
 pass, with the epoch as its step number, and `checkpoint` each time that what was learnt is written to disk, if it is
-to be (`checkpoints.py`). Points: `ready`, `train_begin`, `train_end`. The first fetch of an epoch
+to be (`training_loop.py`). Points: `ready`, `train_begin`, `train_end`. The first fetch of an epoch
 holds what it takes to begin one: the shuffle and, in epoch 0, the start of the loader's workers.
 
 On a GPU `gpu_step`, its parts and `gpu_idle` come from CUDA events (`gpu.py`), and what really ran in a window of
@@ -31,7 +31,7 @@ from torch.utils.data import DataLoader
 
 from tare_inside import BEGAN_NS, activity, barrier, gpu, marks, named
 from tare_inside.gpu import GpuClock
-from tare_inside.programs import checkpoints, cold_epochs, running, training_loop
+from tare_inside.programs import cold_epochs, running, training_loop
 from tare_inside.programs.running import program, read_job
 
 MOST_KEPT_ITEMS, MOST_KEPT_BYTES = 512, 256 << 20
@@ -234,7 +234,7 @@ def made_ready(job, task):
 def saver(job, model, optimiser):
     """What writes the network and its optimiser to disk between passes, if it is to be done."""
     wait = nothing if job["device"] == "cpu" else torch.cuda.synchronize
-    return checkpoints.Checkpoints(
+    return training_loop.Checkpoints(
         job, lambda: {"model": model.state_dict(), "optimiser": optimiser.state_dict()}, wait
     )
 

@@ -1,16 +1,32 @@
-"""Medians, Holm's step-down and outliers."""
+"""Medians, Holm's step-down and outliers.
+
+Exact distributions against enumeration, and long lists against the same lists written out.
+
+Estimates on the log scale: an interval and its test must never disagree.
+"""
+
+import math
+from itertools import combinations, product
+from math import comb
 
 import numpy as np
 import pytest
 from scipy import stats as reference
 
+from tare.analysis import statistics
+from tare.analysis.estimators import mann_whitney, paired_t, signed_rank, welch_t, wider
 from tare.analysis.statistics import (
+    NormalNull,
+    PairDifferences,
+    WalshAverages,
     floats,
     holm_levels,
+    mann_whitney_null,
     median_estimate,
     median_ranks,
     outliers,
     ratio_of_medians,
+    signed_rank_null,
     variation,
 )
 
@@ -148,3 +164,178 @@ def test_variation_is_deviation_over_mean():
     assert variation([1.0, 3.0]) == pytest.approx(np.sqrt(2) / 2)
     assert variation([1.0]) is None
     assert variation([1e200, 3e200]) == pytest.approx(np.sqrt(2) / 2)
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 8])
+def test_the_signed_rank_distribution_counts_every_choice_of_signs(n):
+    sums = [sum(rank for rank, taken in enumerate(signs, start=1) if taken) for signs in product([0, 1], repeat=n)]
+
+    for bound in range(n * (n + 1) // 2 + 1):
+        assert signed_rank_null(n).at_most(bound) == pytest.approx(sum(s <= bound for s in sums) / 2**n)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 3), (4, 4), (5, 3)])
+def test_the_mann_whitney_distribution_counts_every_choice_of_ranks(n, m):
+    least = n * (n + 1) // 2
+    counts = [sum(chosen) - least for chosen in combinations(range(1, n + m + 1), n)]
+
+    for bound in range(n * m + 1):
+        expected = sum(count <= bound for count in counts) / comb(n + m, n)
+        assert mann_whitney_null(n, m).at_most(bound) == pytest.approx(expected)
+
+
+def test_six_blocks_reach_96_9_percent_and_five_do_not_reach_95():
+    assert signed_rank_null(6).critical(0.025) == 0
+    assert 1 - 2 * signed_rank_null(6).at_most(0) == pytest.approx(0.96875)
+    assert signed_rank_null(5).critical(0.025) == -1
+
+
+@pytest.mark.parametrize(("exact", "n"), [(signed_rank_null, (200,)), (mann_whitney_null, (100, 100))])
+def test_the_normal_approximation_takes_over_where_it_agrees_with_the_exact_counts(exact, n):
+    just_exact, just_beyond = exact(*n), exact(*(size + 1 for size in n))
+
+    assert not isinstance(just_exact, NormalNull)
+    assert isinstance(just_beyond, NormalNull)
+    exact_share = just_exact.critical(0.025) / len(just_exact.cdf)
+    assert just_beyond.critical(0.025) / (2 * just_beyond.mean + 1) == pytest.approx(exact_share, rel=0.005)
+
+
+def test_below_nothing_lies_nothing():
+    assert signed_rank_null(6).at_most(-1) == 0
+    assert signed_rank_null(6).at_most(1000) == pytest.approx(1)
+
+
+VALUES = np.array([0.3, -0.1, 0.0, 0.2, 0.2, -0.4, 0.1])
+OTHERS = np.array([0.1, 0.0, 0.2, -0.3, 0.2])
+LISTS = {"averages": lambda: WalshAverages(VALUES), "differences": lambda: PairDifferences(VALUES, OTHERS)}
+
+
+@pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
+def test_a_list_that_is_too_long_to_write_out_has_the_same_entries(make, monkeypatch):
+    written = make()
+    monkeypatch.setattr(statistics, "WRITTEN_OUT", 0)
+    searched = make()
+
+    for k in range(written.size):
+        assert searched.kth(k) == written.kth(k)
+    for bound in (-1.0, -0.1, 0.0, 0.15, 0.3, 1.0):
+        assert searched.at_most(bound) == written.at_most(bound)
+        assert searched.at_least(bound) == written.at_least(bound)
+    assert searched.median() == written.median()
+
+
+def test_a_tie_at_zero_stays_exactly_zero_in_a_long_list(monkeypatch):
+    monkeypatch.setattr(statistics, "WRITTEN_OUT", 0)
+
+    assert WalshAverages(np.array([-0.25, 0.0, 0.0, 0.0, 0.25])).kth(7) == 0.0
+
+
+def test_a_list_of_equal_values_has_that_value_everywhere(monkeypatch):
+    monkeypatch.setattr(statistics, "WRITTEN_OUT", 0)
+
+    assert {WalshAverages(np.full(5, 0.5)).kth(k) for k in range(15)} == {0.5}
+
+
+def test_the_approximation_counts_half_a_step_further_as_the_exact_distribution_does():
+    n = statistics.EXACT_BLOCKS
+    approximate = NormalNull(n * (n + 1) / 4, (n * (n + 1) * (2 * n + 1) / 24) ** 0.5)
+
+    assert approximate.at_most(n * (n + 1) // 4) == pytest.approx(
+        signed_rank_null(n).at_most(n * (n + 1) // 4), abs=1e-5
+    )
+
+
+RNG = np.random.default_rng(5)
+D = RNG.normal(0.05, 0.04, 9)
+A, B = RNG.normal(0.0, 0.1, 7), RNG.normal(0.08, 0.2, 9)
+ALL = {"signed rank": signed_rank(D), "Mann-Whitney": mann_whitney(B, A), "t": paired_t(D), "Welch": welch_t(B, A)} | {
+    "wider": wider(B, A)
+}
+
+
+def test_the_signed_rank_test_agrees_with_the_reference():
+    assert signed_rank(D).p() == pytest.approx(reference.wilcoxon(D, method="exact").pvalue)
+
+
+def test_the_mann_whitney_test_agrees_with_the_reference():
+    assert mann_whitney(B, A).p() == pytest.approx(reference.mannwhitneyu(B, A, method="exact").pvalue)
+
+
+def test_the_t_tests_agree_with_the_reference():
+    assert paired_t(D).p() == pytest.approx(reference.ttest_1samp(D, 0).pvalue)
+    assert welch_t(B, A).p() == pytest.approx(reference.ttest_ind(B, A, equal_var=False).pvalue)
+    low, high = reference.ttest_ind(B, A, equal_var=False).confidence_interval(0.95)
+    assert welch_t(B, A).interval(0.95) == pytest.approx((low, high))
+
+
+def test_the_hodges_lehmann_estimate_is_the_median_of_pairwise_averages():
+    assert signed_rank(np.array([1.0, 2.0, 9.0])).centre == np.median([1, 1.5, 5, 2, 5.5, 9])
+    assert mann_whitney(np.array([5.0, 7.0]), np.array([1.0, 2.0])).centre == np.median([4, 3, 6, 5])
+
+
+@pytest.mark.parametrize("shift", ALL.values(), ids=ALL.keys())
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.98])
+def test_an_interval_leaves_out_just_what_its_test_rejects(shift, confidence):
+    low, high = shift.interval(confidence)
+    tail = (1 - confidence) / 2
+
+    assert shift.p_above(low - 1e-9) <= tail < shift.p_above(low + 1e-9)
+    assert shift.p_below(high + 1e-9) <= tail < shift.p_below(high - 1e-9)
+    assert low <= shift.centre <= high
+
+
+@pytest.mark.parametrize("shift", ALL.values(), ids=ALL.keys())
+def test_equivalence_by_two_one_sided_tests_is_the_interval_inside_the_margin(shift):
+    low, high = shift.interval(0.95)
+    widest = max(abs(math.expm1(low)), abs(math.expm1(high)))
+
+    assert shift.p_equivalence(widest + 1e-6) <= 0.025
+    assert shift.p_equivalence(widest - 1e-6) > 0.025
+
+
+def test_a_margin_of_all_leaves_no_lower_bound():
+    assert signed_rank(D).p_equivalence(1.5) == signed_rank(D).p_below(math.log(2.5))
+    assert 0 <= paired_t(D).p_equivalence(1.0) <= 1
+
+
+def test_six_blocks_can_reach_95_percent_but_not_97_5():
+    shift = signed_rank(D[:6])
+
+    assert shift.can_reach(0.95)
+    assert not shift.can_reach(0.975)
+    assert shift.attained(0.95) == pytest.approx(0.96875)
+
+
+@pytest.mark.parametrize("shift", [signed_rank(np.zeros(6)), paired_t(np.zeros(6)), welch_t(np.zeros(6), np.zeros(7))])
+def test_no_spread_and_no_difference_is_an_interval_of_nothing_at_zero(shift):
+    assert shift.interval(0.95) == (0.0, 0.0)
+    assert shift.p() == 1.0
+
+
+@pytest.mark.parametrize("make", [signed_rank, paired_t])
+def test_no_spread_and_a_difference_is_an_interval_of_nothing_at_the_difference(make):
+    shift = make(np.full(6, 0.07))
+
+    assert shift.interval(0.95) == pytest.approx((0.07, 0.07), abs=1e-12)
+    assert shift.p() <= 0.05
+
+
+def test_the_wider_interval_holds_both():
+    both, parts = wider(B, A).interval(0.95), [mann_whitney(B, A).interval(0.95), welch_t(B, A).interval(0.95)]
+
+    assert both == (min(low for low, _ in parts), max(high for _, high in parts))
+    assert wider(B, A).p() == max(mann_whitney(B, A).p(), welch_t(B, A).p())
+
+
+@pytest.mark.parametrize("shift", [paired_t(D), welch_t(B, A)])
+def test_the_standard_error_of_a_t_interval_is_its_own(shift):
+    assert shift.standard_error(0.95) == pytest.approx(shift.error)
+
+
+def test_the_standard_error_by_ranks_is_near_the_usual_one_and_blind_to_a_spike():
+    values = np.random.default_rng(8).normal(0, 0.01, 20)
+    spiked = np.where(np.arange(20) == 3, values + 2.0, values)
+
+    usual = paired_t(values).error
+    assert signed_rank(values).standard_error(0.95) == pytest.approx(usual, rel=0.15)
+    assert signed_rank(spiked).standard_error(0.95) < 1.5 * usual < paired_t(spiked).error / 10

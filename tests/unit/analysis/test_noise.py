@@ -1,10 +1,28 @@
-"""The malloc lottery, drift and loud levels."""
+"""Noise: the malloc lottery, drift, loud levels; what `design:` makes of it, when a run may stop, what it can see."""
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from analysis_figures import noisy, record, side
-from tare.analysis.noise import drift, loud_levels, malloc_lottery, throttled
+from analysis_figures import FakeStore, noisy, record, side
+from tare.analysis import estimators, sentences
+from tare.analysis.compare import compare, detectable, expected_mde, mde, t_detectable, trials_for
+from tare.analysis.estimators import DRAWS, Sides, resampled_shift
+from tare.analysis.judging.gate import gate
+from tare.analysis.noise import (
+    LOOKING_ALPHA,
+    drift,
+    enough,
+    half_width,
+    loud_levels,
+    malloc_lottery,
+    reached,
+    throttled,
+)
+from tare.analysis.statistics import mann_whitney_null, signed_rank_null
+from tare.analysis.weighing import weigh
 from tare.records.model import Record
 
 
@@ -87,3 +105,196 @@ def test_a_level_that_its_quota_stopped_is_named_because_a_median_step_hides_it(
     assert "'docker' was stopped by its CPU quota for 1.40 s of a trial (14 times)" in note
     (note,) = throttled({"docker": [trial(0), trial(0), trial(30)]})
     assert "'docker' was stopped by its CPU quota for 1.00 s of a trial (10 times in 1 of 3 trials)" in note
+
+
+CPU_TIME = {"study": "weigh", "design": {"cpu_time": True}}
+
+
+def trials(noise, cpu=1.0, n=8, metric="cpu_step_s", seed=1):
+    rng = np.random.default_rng(seed)
+    made = []
+    for block in range(n):
+        for platform, factor in (("bare", 1.0), ("docker", cpu)):
+            step_s = 0.002 * float(np.exp(rng.normal(0, noise)))
+            cpu_s = 0.0019 * factor * float(np.exp(rng.normal(0, 0.003)))
+            made.append(record(platform, block, step_s, metrics={"step_mean_s": step_s, metric: cpu_s}))
+    return made
+
+
+@pytest.mark.parametrize("metric", ["cpu_step_s", "cpu_s"])
+def test_cpu_time_is_judged_where_the_study_declares_it(metric):
+    found = weigh(FakeStore(trials(0.2, cpu=1.08, metric=metric), CPU_TIME))
+
+    (line,) = found.tested
+    assert (line.metric, line.verdict) == (metric, "slower")
+    assert line.confidence + found.comparisons[0].confidence > 1.9  # one family with the headline
+    assert found.comparisons[0].verdict == "cannot_tell"
+    assert sentences.CPU_TIME in found.notes
+    assert [each.code for each in gate(found, 0.05).reasons] == ["gate.over"]
+
+
+def test_cpu_time_is_only_told_where_it_is_not_declared():
+    found = weigh(FakeStore(trials(0.2, cpu=1.08)))
+    assert found.tested == ()
+    assert sentences.CPU_TIME not in found.notes
+
+
+def test_a_side_without_cpu_time_has_no_such_line():
+    records = [replace(each, metrics={"step_mean_s": each.metrics["step_mean_s"]}) for each in trials(0.01)[:2]]
+    assert weigh(FakeStore([*records, *trials(0.01)[2:]], CPU_TIME)).tested == ()
+
+
+def test_slices_are_suggested_where_many_blocks_are_missing():
+    advised = sentences.noisy(sliceable=True)
+    assert advised in weigh(FakeStore(trials(0.2))).notes
+    assert advised not in weigh(FakeStore(trials(0.005))).notes
+    assert advised not in weigh(FakeStore(trials(0.2), {"study": "s", "design": {"slices": {}}})).notes
+
+
+def test_slices_are_not_suggested_where_they_are_refused():
+    def said(study, **settings):
+        records = [replace(each, settings={**each.settings, **settings}) for each in trials(0.2)]
+        (note,) = [note for note in weigh(FakeStore(records, study)).notes if "hides the answer" in note]
+        return note
+
+    watched = {"study": "s", "probes": ["gpu", {"power_rapl": {}}, "load"]}
+    assert "`design: slices`" not in said({"study": "s"}, workload="torch_infer")
+    assert "the same noise, which needs `probes:` without gpu and power_rapl;" in said(watched)
+    on_gpu = said(watched, **{"workload.device": "cuda"})
+    assert "without gpu and power_rapl and `timing: sync`;" in on_gpu
+
+
+def test_a_weighing_tells_how_the_sides_took_turns():
+    told = {"length_s": 0.1, "rounds": 40, "others_share": 0.12, "left_out_ns": [[0, 1]] * 10}
+    records = [
+        replace(each, facts={**each.facts, "slices": {**told, "paired_ns": [each.block, each.block + 1]}})
+        for each in trials(0.005)
+    ]
+    (note,) = [each for each in weigh(FakeStore(records)).notes if "took turns" in each]
+    assert "slices of 100 ms; 80 of 320 rounds were left out" in note
+    assert "others took 12 % of the CPU time" in note
+
+
+def test_a_tight_interval_is_enough_and_a_wide_one_is_not():
+    assert enough(noisy(8, cv=0.002), against="bare", until=0.01)
+    assert not enough(noisy(8, cv=0.05), against="bare", until=0.01)
+
+
+def test_below_the_floor_nothing_is_enough():
+    assert not enough(noisy(5, cv=0.0001), against="bare", until=0.5)
+    assert not enough(noisy(8, cv=0.0001), against="bare", until=0.5, floor=9)
+
+
+def test_every_level_must_be_tight():
+    rng = np.random.default_rng(1)
+    loud = side("runc", (0.002 * np.exp(rng.normal(0, 0.2, 8))).tolist())
+
+    assert not enough([*noisy(8, cv=0.002), *loud], against="bare", until=0.01)
+
+
+def test_one_level_or_none_is_never_enough():
+    assert not enough([], against="bare", until=0.5)
+    assert not enough(noisy(8)[:8], against="bare", until=0.5)
+    assert not enough(noisy(8), against="elsewhere", until=0.5)
+
+
+def test_looking_after_each_block_is_paid_for_with_a_wider_interval():
+    (plain,) = compare(noisy(10, cv=0.02), against="bare", margin=0.05)
+    (paid,) = compare(noisy(10, cv=0.02), against="bare", margin=0.05, alpha=LOOKING_ALPHA)
+
+    assert half_width(paid) > half_width(plain)
+    assert paid.confidence == pytest.approx(0.965)
+    assert enough(noisy(10, cv=0.02), against="bare", until=half_width(paid))
+    assert not enough(noisy(10, cv=0.02), against="bare", until=half_width(plain))
+
+
+def test_no_comparison_meets_no_rule():
+    assert not reached([], until=1.0)
+
+
+# validity.md M6: two samples, two-sided 5 %, power 80 %, in units of the variation between trials.
+M6 = {3: 3.07, 5: 2.02, 6: 1.80, 8: 1.51, 10: 1.32, 15: 1.06, 20: 0.91, 30: 0.74}
+
+
+@pytest.mark.parametrize(("n", "expected"), M6.items())
+def test_the_t_test_of_two_samples_reproduces_the_published_table(n, expected):
+    assert t_detectable(n, paired=False) == pytest.approx(expected, abs=0.006)
+
+
+@pytest.mark.parametrize("n", [n for n in M6 if n >= 6])
+def test_ranks_cost_little_against_the_published_table(n):
+    assert M6[n] * 1.01 < detectable(n, paired=False) < M6[n] * 1.09
+
+
+def test_a_variation_of_two_percent_and_six_trials_a_side_see_about_four_percent():
+    assert expected_mde(0.02, 6, paired=False) == pytest.approx(0.039, abs=0.002)
+
+
+def test_a_two_percent_overhead_at_two_percent_variation_needs_about_seventeen_trials():
+    needed = trials_for(0.02, 0.02, paired=False)
+
+    assert needed is not None and 17 <= needed <= 19
+
+
+def test_more_blocks_see_smaller_effects():
+    seen = [expected_mde(0.02, n) for n in range(6, 60)]
+
+    assert seen[0] is not None and seen[-1] is not None
+    assert seen[-1] < seen[0] / 3
+    # The exact levels come in steps, so one more block may cost a little; two more never do.
+    assert all(later < earlier for earlier, later in zip(seen, seen[2:], strict=False))
+
+
+def test_below_six_there_is_no_claim_and_so_no_smallest_effect():
+    assert expected_mde(0.02, 5) is None
+    assert mde(0.02, 5, paired=True) is None
+
+
+def test_trials_that_do_not_vary_see_everything():
+    assert mde(0.0, 6, paired=True) == 0.0
+    assert trials_for(0.01, 0.0, paired=True) == 6
+
+
+def test_the_number_of_trials_is_the_first_that_sees_the_effect():
+    needed = trials_for(0.02, 0.03, paired=True)
+
+    assert needed is not None
+    assert detectable(needed, paired=True) * 0.03 <= math.log1p(0.02) < detectable(needed - 2, paired=True) * 0.03
+
+
+def test_an_effect_of_nothing_cannot_be_planned_for():
+    assert trials_for(0.0, 0.02, paired=True) is None
+    assert trials_for(1e-6, 0.02, paired=True) is None
+
+
+def test_where_ranks_cannot_reach_the_level_the_t_test_is_what_is_planned_with():
+    assert detectable(6, 0.05 / 3, paired=True) == t_detectable(6, 0.05 / 3, paired=True)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_the_shift_that_is_seen_is_that_of_plain_drawing(paired):
+    """As its docstring says it, one draw after the other; twice, since what is drawn is kept between calls."""
+    values = np.random.default_rng(2)
+    ours, theirs = np.exp(values.normal(0, 0.02, 9)), np.exp(values.normal(0, 0.03, 9 if paired else 7))
+    sides = Sides(ours, theirs, paired, min(len(ours), len(theirs)))
+    draw = np.random.default_rng(estimators._SEED)
+
+    def drawn(residuals):
+        n = len(residuals)
+        picked = residuals[draw.integers(0, n, (DRAWS, n))] * (n / (n - 1)) ** estimators._WIDEN
+        return picked * draw.choice([-1.0, 1.0], (DRAWS, n))
+
+    if paired:
+        k, logs = signed_rank_null(9).critical(0.025), np.log(ours) - np.log(theirs)
+        rows = [
+            [(one + other) / 2 for at, one in enumerate(row) for other in row[at:]]
+            for row in drawn(logs - estimators.signed_rank(logs).centre)
+        ]
+    else:
+        k, logs = mann_whitney_null(9, 7).critical(0.025), (np.log(ours), np.log(theirs))
+        pairs = zip(*(drawn(each - np.median(each)) for each in logs), strict=True)
+        rows = [[one - other for one in left for other in right] for left, right in pairs]
+    expected = np.quantile([-sorted(row)[k] for row in rows], 0.8)
+
+    for _ in range(2):
+        assert resampled_shift(sides, 0.05, 0.8) == pytest.approx(expected, abs=1e-9)

@@ -1,15 +1,33 @@
-"""Tables of a user's own: read as they are written, and refused by row where they are wrong."""
+"""Tables of a user's own: read as they are written, and refused by row where they are wrong.
+
+`tare compare` of a table that tare wrote: the same verdict as from the store that it came from.
+"""
+
+from __future__ import annotations
 
 import codecs
 import json
 import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tare.analysis.table import read_table, rows_to_compare
+from analysis_figures import FakeStore, record, weighed_records
+from some_records import because
+from tare.analysis.model import Comparison
+from tare.analysis.table import exported_trials, numeric_columns, read_table, rows_to_compare
+from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
+from tare.cli import tare
+from tare.records.model import Record
+from tare.report.export import as_csv, write_parquet
 
 ROWS = [("bare", "1.5", "1"), ("docker", "1.75", "1"), ("bare", "1.25", "2")]
 
@@ -236,3 +254,95 @@ def test_a_hundred_thousand_rows_are_read_quickly(tmp_path):
     assert len(found) == 100_000
     assert time.process_time() - begin < 3  # about 0.3 s on an idle machine
     assert json.dumps(found[0]).startswith('["docker"')
+
+
+NUMBERS = ["1", "2.5", "-3e-2", "+.5", "5.", "0.1234567890123456789", "123456789012345678901", "4.9E-324"]
+OTHERS = ["", "1e", "1-2", "1 ", "e", ".", "nan", "inf", "1_0", "1e999", "0x1", '"1"', "x", "\r", "\n", "1,5", "٣"]
+CELLS = st.sampled_from(NUMBERS) | st.sampled_from(NUMBERS + OTHERS)
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), max_size=4), st.sampled_from(";\t"), st.sampled_from(["\n", ""]))
+def test_numbers_that_are_read_at_once_are_those_of_the_cells(tmp_path_factory, rows, delimiter, end):
+    text = "\n".join(delimiter.join(row) for row in [("a", "b"), *rows]) + end
+    path = written(tmp_path_factory.getbasetemp(), "numbers.csv", text)
+    found = numeric_columns(path)
+    assert (found is not None) == (bool(rows) and all(cell in NUMBERS for row in rows for cell in row))
+    assert found is None or [*zip(*found.values(), strict=True)] == [tuple(map(float, row)) for row in rows]
+
+
+STUDY = {
+    "study": "weigh",
+    "platform": ["bare", "docker"],
+    "compare": {"by": "platform", "against": {"platform": "bare"}, "margin": 0.03},
+    "repeat": {"min": 6, "max": 20, "until": 0.02},
+}
+
+
+def written_by_tare(folder: Path, records: list[Record], study: dict[str, Any], ending: str = ".csv") -> Path:
+    path = folder / f"trials{ending}"
+    if ending == ".csv":
+        path.write_text(as_csv(records, study))
+    else:
+        write_parquet(records, path, study)
+    return path
+
+
+def from_table(path: Path, **asked: Any) -> Any:
+    exported = exported_trials(path)
+    assert exported is not None
+    return weigh(exported, **asked)
+
+
+def _as_json(each: Comparison) -> dict[str, Any]:
+    """Without the note on marks of one side alone: a table has the states of trials and not the codes of marks."""
+    notes = [note for note in each.notes if note.code != "compare.unlike-conditions"]
+    return {**each.as_json(), "notes": notes}
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    n=st.integers(6, 12),
+    effect=st.sampled_from([-0.04, 0.0, 0.02, 0.2]),
+    seed=st.integers(0, 9),
+    unusable=st.sets(st.integers(0, 17), max_size=5),
+    state=st.sampled_from(["failed", "invalid", "suspect", "interrupted"]),
+)
+def test_a_table_gives_the_verdict_of_its_store(tmp_path_factory, n, effect, seed, unusable, state):
+    records = weighed_records(n, effect, seed)
+    for place in unusable:  # without figures where they failed: such rows are blank there
+        metrics = records[place].metrics if state == "suspect" else {}
+        reasons = (because("=it, failed"),)
+        records[place] = replace(records[place], state=state, reasons=reasons, metrics=metrics)
+    path = written_by_tare(tmp_path_factory.mktemp("table"), records, STUDY)
+    ours, theirs = from_table(path), weigh(FakeStore(records, STUDY))
+    assert [_as_json(each) for each in ours.comparisons] == [_as_json(each) for each in theirs.comparisons]
+    assert (ours.question, ours.counts, ours.medians) == (theirs.question, theirs.counts, theirs.medians)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet"])
+def test_commands_and_levels_that_are_lists_come_back_as_they_were(tmp_path, ending):
+    made = [
+        record(name, block, 0.002 + block * 1e-5, settings={"workload.argv": ["main.py", "-b", size]})
+        for block in range(3)
+        for name in ("bare", "docker")
+        for size in ("8", "16")
+    ]
+    exported = exported_trials(written_by_tare(tmp_path, made, STUDY, ending))
+    assert exported is not None
+    assert [each.settings for each in exported.records()] == [each.settings for each in made]
+    assert [each.metrics for each in exported.records()] == [each.metrics for each in made]
+
+
+def test_the_verb_takes_columns_by_either_name_and_needs_no_metric(tmp_path):
+    path = written_by_tare(tmp_path, weighed_records(8, 0.1), STUDY)
+    plain = CliRunner().invoke(tare, ["compare", str(path)])
+    named = CliRunner().invoke(tare, ["compare", str(path), "--by", "setting.platform", "--metric", "metric.step_s"])
+    assert plain.exit_code == named.exit_code == 0
+    assert plain.output == named.output
+    assert "slower" in plain.output
+
+
+def test_a_table_of_someone_else_is_none_of_ours(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("platform,step_s\nbare,1\ndocker,2\n")
+    assert exported_trials(path) is None

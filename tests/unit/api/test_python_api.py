@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tare
-from tare.api import stores, studies, tables
+from tare.api import results, studies
 from tare.base.errors import ObstacleError, StudyError
 
 KEPT = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s0-seccomp.tare"
@@ -23,7 +23,7 @@ NAMES = ["Chart", "Result", "Stores", "Study", "Table", "TareError", "compare", 
 
 
 @pytest.fixture(scope="module")
-def kept() -> stores.Stores:
+def kept() -> results.Stores:
     return tare.open(KEPT)
 
 
@@ -51,7 +51,7 @@ def _public_callables() -> list[Callable[..., Any]]:
     return [each for each in found if inspect.isfunction(each)] + methods
 
 
-@pytest.mark.parametrize("module", [stores, studies, tables])
+@pytest.mark.parametrize("module", [results, studies, results])
 def test_the_examples_run(module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "studies-results").symlink_to(KEPT.parents[1])
@@ -74,7 +74,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         tare.weight  # noqa: B018
 
 
-def test_trials_are_a_table_with_units(kept: stores.Stores) -> None:
+def test_trials_are_a_table_with_units(kept: results.Stores) -> None:
     trials = kept.trials()
     assert len(trials) == len(list(trials)) > 0
     assert trials.units["metric.step_s"] == "s"
@@ -83,14 +83,14 @@ def test_trials_are_a_table_with_units(kept: stores.Stores) -> None:
     assert set(usable["state"]) <= {"ok", "suspect"}
 
 
-def test_several_stores_are_told_apart(kept: stores.Stores) -> None:
+def test_several_stores_are_told_apart(kept: results.Stores) -> None:
     other = KEPT.with_name("s0-phase-breakup.tare")
     both = tare.open(KEPT, other).trials()
     assert set(both["store"]) == {str(KEPT), str(other)}
     assert len(both) == len(kept.trials()) + len(tare.open(other).trials())
 
 
-def test_readings_are_seconds_and_values_in_the_channels_unit(kept: stores.Stores) -> None:
+def test_readings_are_seconds_and_values_in_the_channels_unit(kept: results.Stores) -> None:
     channels = kept.channels()
     name, unit = channels["name"][0], channels["unit"][0]
     found = kept.readings(name)
@@ -101,7 +101,7 @@ def test_readings_are_seconds_and_values_in_the_channels_unit(kept: stores.Store
         kept.readings("no such channel")
 
 
-def test_a_comparison_is_the_verb_s(kept: stores.Stores) -> None:
+def test_a_comparison_is_the_verb_s(kept: results.Stores) -> None:
     from click.testing import CliRunner
 
     from tare.cli import tare as verbs
@@ -138,7 +138,7 @@ def test_a_table_is_compared_and_shown(tmp_path: Path) -> None:
         found.plot()
 
 
-def test_a_figure_is_drawn_and_saved(kept: stores.Stores, tmp_path: Path) -> None:
+def test_a_figure_is_drawn_and_saved(kept: results.Stores, tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     found = kept.compare()
     chart = found.plot()
@@ -156,7 +156,7 @@ def test_a_library_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(importlib, "import_module", missing)
     with pytest.raises(ObstacleError, match="pip install polars"):
-        tables.Table({"a": [1]}).to_polars()
+        results.Table({"a": [1]}).to_polars()
 
 
 def test_a_study_needs_a_file_or_fields() -> None:

@@ -1,3 +1,5 @@
+import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -90,3 +92,32 @@ def test_the_watching_host_reads_one_open_file_again_and_again(tmp_path):
 def _open_files(path: Path) -> int:
     links = list(Path("/proc/self/fd").iterdir())
     return sum(link.is_symlink() and link.readlink() == path for link in links)
+
+
+def open_files():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_kernel_file_that_is_handed_out_a_page_at_a_time_is_read_whole():
+    host = WatchingHost()
+    path = "/proc/self/smaps"
+    descriptor = os.open(path, os.O_RDONLY)
+    first = os.pread(descriptor, 1 << 20, 0)
+    os.close(descriptor)
+    assert b"[stack]" not in first  # one read is not all of it, however much is asked for
+    assert "[stack]" in host.read(path)
+    host.close()
+
+
+def test_the_file_of_a_process_that_ended_does_not_stay_open():
+    host = WatchingHost()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        host.read(f"/proc/{child.pid}/status")
+        before = open_files()
+        child.kill()
+    with pytest.raises(OSError):
+        host.read(f"/proc/{child.pid}/status")
+    assert open_files() == before - 1
+    with pytest.raises(FileNotFoundError):
+        host.read(f"/proc/{child.pid}/status")
+    host.close()

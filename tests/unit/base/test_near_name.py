@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.base.near_name import LISTED, did_you_mean, near_names, unknown_name
+from tare.base.errors import LISTED, did_you_mean, near_names, unknown_name
 
 
 def test_of_many_names_the_nearest_come_first_and_the_others_are_counted():

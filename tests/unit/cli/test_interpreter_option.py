@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from tare.api import running
 from tare.base.errors import StudyError
 from tare.cli import run, tare, weigh, why
-from tare.cli.why import layers as why_layers
 from tare.cli.why import runs as why_runs
 from tare.studies.model import Study
 
@@ -55,7 +54,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     monkeypatch.setattr(run, "needs_of_study", lambda study: nullcontext())
     for verb in (weigh, why):
         monkeypatch.setattr(verb, "choose_platform", lambda asked, stack: "runc")
-    monkeypatch.setattr(why_layers, "needs_of", lambda names: nullcontext())
+    monkeypatch.setattr(why_runs, "needs_of", lambda names: nullcontext())
     return studies
 
 

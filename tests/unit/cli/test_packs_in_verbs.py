@@ -1,9 +1,15 @@
-"""Every verb that takes a store takes a pack of it, and says the same."""
+"""Every verb that takes a store takes a pack of it, and says the same.
+
+`tare store pack --thin`: every figure of a real store follows from a quarter of its bytes, or no pack.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import lzma
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -11,15 +17,99 @@ from click.testing import CliRunner
 
 import recorded_stores
 from tare.analysis.baseload import idle_of
+from tare.base.errors import StoreError, TareError
 from tare.cli import tare as verbs
+from tare.cli.store import thin as thinning
+from tare.records.schema import THINNED_FILE
 from tare.records.store import Store
 
 
 def tare(*words: str) -> str:
     done = CliRunner().invoke(verbs, list(words), standalone_mode=False)
     if done.exception is not None:
+        done.exception.add_note(done.stderr)
         raise done.exception
     return done.stdout
+
+
+@pytest.fixture(scope="module")
+def thinned(tmp_path_factory) -> Path:
+    output = tmp_path_factory.mktemp("thin") / "energy.tare"
+    tare("store", "pack", str(recorded_stores.ENERGY), "--thin", "-o", str(output))
+    return output
+
+
+def test_a_thinned_pack_is_small_and_every_figure_of_it_is_derived(thinned):
+    assert thinned.stat().st_size < recorded_stores.ENERGY.stat().st_size / 3
+    said = tare("store", "verify", str(thinned))
+    assert "10 trials, every byte as packed (thinned)" in said
+    assert "10 trials thinned: figures derived to 2 µs" in said
+    assert "rest on the SHA-256 of each sealed file" in said
+    [store] = json.loads(tare("store", "verify", str(thinned), "--json"))["stores"]
+    assert (store["thinned"], store["problems"]) == (10, [])
+    assert store["derived"] > 300
+
+
+def test_verbs_say_the_same_of_a_thinned_pack(thinned, tmp_path):
+    same_name = tmp_path / recorded_stores.ENERGY.name  # some verbs print it
+    same_name.write_bytes(thinned.read_bytes())
+    for words in (
+        ("compare", "STORE", "--by", "control.power_mode.mode", "--against", "GPU 1980 MHz", "--json"),
+        ("analyse", "energy", "STORE", "--json"),
+    ):
+        stores = (recorded_stores.ENERGY, same_name)
+        whole, thin = (tare(*(str(path) if word == "STORE" else word for word in words)) for path in stores)
+        assert thin.replace(str(same_name), "") == whole.replace(str(recorded_stores.ENERGY), "")
+
+
+def test_a_figure_that_was_edited_in_a_thinned_pack_is_found(thinned, tmp_path):
+    """Whoever edits a record must also make its hash anew; the marks still say otherwise."""
+    with Store.open(thinned) as store:
+        record = next(each for each in store.records() if "step_s" in each.metrics)
+        folder = recorded_stores.unpacked(thinned, tmp_path / "store") / "trials" / f"{record.trial}.{record.attempt}"
+    from tare.records.sealed import Manifest, manifest_for
+
+    before = Manifest.from_json((folder / "manifest.json").read_bytes())
+    data = json.loads((folder / "record.json").read_text())
+    data["metrics"]["step_s"] *= 1.01
+    (folder / "record.json").write_text(json.dumps(data))
+    (folder / "manifest.json").unlink()
+    (folder / "manifest.json").write_bytes(manifest_for(folder, before.lost_marks, before.thinned))
+
+    with pytest.raises(TareError) as found:
+        tare("store", "verify", str(tmp_path / "store"))
+
+    assert "step_s: stored" in "\n".join(found.value.__notes__)
+
+
+def test_trials_whose_figures_need_nanoseconds_keep_them(tmp_path, monkeypatch):
+    """The first look finds a figure of one trial that does not follow; after its times are kept, none is left."""
+    real = thinning._not_derived
+    looks: list[dict[str, str]] = []
+
+    def look(store: Store, output: Path) -> dict[str, str]:
+        found = real(store, output)
+        first = store.records()[0]
+        looks.append(found | ({f"{first.trial}.{first.attempt}": "steps: 22 and 23"} if not looks else {}))
+        return looks[-1]
+
+    monkeypatch.setattr(thinning, "_not_derived", look)
+    with Store.open(recorded_stores.ENERGY) as store:
+        thinning.thin_pack(store, tmp_path / "x.tare")
+        first, second = store.records()[:2]
+    with tarfile.open(fileobj=io.BytesIO(lzma.decompress((tmp_path / "x.tare").read_bytes()))) as tar:
+        assert THINNED_FILE in tar.getnames()
+    with Store.open(tmp_path / "x.tare") as thin:
+        assert [len(found) for found in looks] == [1, 0]
+        assert thin.thinned(first.trial, first.attempt).resolution_ns == 1
+        assert thin.thinned(second.trial, second.attempt).resolution_ns == 1000
+
+
+def test_where_a_figure_does_not_follow_there_is_no_pack(tmp_path, monkeypatch):
+    monkeypatch.setattr(thinning, "_not_derived", lambda store, output: {"aaaa.1": "steps: 22 and 23"})
+    with pytest.raises(StoreError, match="no thinned pack is made: figures of 1 trials do not follow"):
+        tare("store", "pack", str(recorded_stores.ENERGY), "--thin", "-o", str(tmp_path / "x.tare"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

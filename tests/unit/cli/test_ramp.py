@@ -11,8 +11,8 @@ import pytest
 from tare.api.weighing import weigh_study
 from tare.base.errors import StudyError, TareError
 from tare.base.messages import heard_by
-from tare.cli import ramp
-from tare.cli.ramp import STEP, WITHIN, at_rates, ramp_goal, rate_text, rates_around, rates_to_try, search
+from tare.cli import weigh
+from tare.cli.weigh import STEP, WITHIN, at_rates, ramp_goal, rate_text, rates_around, rates_to_try, search
 from tare.plan.matrix import cells
 from tare.studies.load import from_plain
 
@@ -107,7 +107,7 @@ def test_the_search_prints_one_line_for_each_rate(monkeypatch: pytest.MonkeyPatc
         good = 1000 if rate is None or float(rate.removesuffix("/s")) <= knees[side] else 500
         return {"ok": 100, "seconds": 2.0, "good": good, "sent": 1000}
 
-    monkeypatch.setattr(ramp, "_load", load)
+    monkeypatch.setattr(weigh, "_load", load)
     lines: list[str] = []
     with heard_by(lines.append):
         found = rates_to_try(["bare", {"runc": {}}], {"server": {"count": 1000}}, 0.99, tmp_path, None)
@@ -118,7 +118,7 @@ def test_the_search_prints_one_line_for_each_rate(monkeypatch: pytest.MonkeyPatc
 
 
 def test_where_a_side_meets_it_at_no_rate_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(ramp, "_load", lambda *_: {"ok": 100, "seconds": 2.0, "good": 0, "sent": 1000})
+    monkeypatch.setattr(weigh, "_load", lambda *_: {"ok": 100, "seconds": 2.0, "good": 0, "sent": 1000})
 
     with heard_by(lambda text: None), pytest.raises(TareError, match="bare: at no rate 99 % of the requests are good"):
         rates_to_try(["bare"], {"server": {"count": 1000}}, 0.99, tmp_path, None)

@@ -1,10 +1,15 @@
-"""What all verbs have in common: their number, their help, names that were mistyped, options, damaged trials."""
+"""What all verbs have in common: their number, their help, names that were mistyped, options, damaged trials.
+
+A line for whoever waits, on a terminal alone, gone at the end.
+"""
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -18,6 +23,7 @@ from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import SECTIONS, VERBS
 from tare.cli import tare as root
 from tare.cli.options import SHARE, STORE
+from tare.cli.scaffold import spinner
 from tare.parts.find import names
 from tare.records.store import Store
 
@@ -229,3 +235,31 @@ def test_numpy_is_loaded_with_one_thread_and_what_is_started_later_knows_nothing
     words = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=words)
     assert done.stdout.split() == ["1", "None"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def shown(monkeypatch, stream, seconds, quiet_s, term="xterm"):
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setenv("TERM", term)
+    with spinner("reading the trace", quiet_s):
+        time.sleep(seconds)
+    return stream.getvalue()
+
+
+def test_after_a_while_it_says_what_it_does_and_takes_that_away(monkeypatch):
+    text = shown(monkeypatch, Terminal(), 0.8, 0.05)
+    assert "reading the trace" in text
+    assert text.rstrip().endswith("\x1b[2K")  # the line is cleared
+
+
+def test_what_is_quick_says_nothing(monkeypatch):
+    assert shown(monkeypatch, Terminal(), 0.0, 5.0) == ""
+
+
+def test_a_pipe_and_a_dumb_terminal_are_left_alone(monkeypatch):
+    assert shown(monkeypatch, io.StringIO(), 0.6, 0.01) == ""
+    assert shown(monkeypatch, Terminal(), 0.6, 0.01, term="dumb") == ""

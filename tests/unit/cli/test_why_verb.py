@@ -12,15 +12,15 @@ from tare.analysis.why.causes import QUICK, SLOW, Answer, Tried, Wave
 from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import tare, why
-from tare.cli.why import layers
-from tare.cli.why.stores import are_stores
+from tare.cli.why import runs
+from tare.cli.why.runs import are_stores
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
 from tare.plan.why import Level, Stages
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
-    skipped = layers._skipped({}, ("mounts",))
+    skipped = runs._skipped({}, ("mounts",))
     assert skipped.keys() == {*USUAL, "user"}
     stages = Stages({}, tuple(layer for layer in USUAL if layer not in skipped), ["docker"])
     assert stages.chain == [stages.whole] == [{"runc": {"isolation": [[]]}}]
@@ -29,8 +29,8 @@ def test_only_mounts_is_the_container_with_no_other_layer():
 
 def test_an_unpacked_image_is_taken_apart_with_runc_and_no_engine(monkeypatch):
     monkeypatch.setattr(Runc, "obstacles", lambda self, host: [])
-    skipped = layers._skipped({"image": "/rootfs"}, ("mounts", "pid"))
-    stages = layers._stages({"image": "/rootfs"}, {"image": "/rootfs"}, skipped)
+    skipped = runs._skipped({"image": "/rootfs"}, ("mounts", "pid"))
+    stages = runs._stages({"image": "/rootfs"}, {"image": "/rootfs"}, skipped)
     assert [each["runc"] for each in stages.chain] == [
         {"image": "/rootfs", "isolation": [layers]} for layers in ([], ["pid"])
     ]
@@ -46,12 +46,12 @@ def test_the_waterfall_of_mounts_alone_has_that_layer():
 
 def test_the_user_namespace_needs_the_layers_that_it_stands_on():
     with pytest.raises(StudyError, match="the layer user needs ipc, network, pid; name them too"):
-        layers._skipped({}, ("user",))
-    assert "user" not in layers._skipped({}, ("pid", "ipc", "network", "user"))
+        runs._skipped({}, ("user",))
+    assert "user" not in runs._skipped({}, ("pid", "ipc", "network", "user"))
 
 
 def test_without_only_a_layer_is_skipped_for_want_of_a_limit():
-    assert layers._skipped({"quota": 1.0, "memory": "1GiB"}, None).keys() == {"cpuset"}
+    assert runs._skipped({"quota": 1.0, "memory": "1GiB"}, None).keys() == {"cpuset"}
 
 
 def test_a_single_store_is_not_taken_for_a_command(tmp_path):

@@ -1,7 +1,11 @@
+"""Figures of a trial from its marks and from what the program said: training, inference, and the phases of a run."""
+
+from __future__ import annotations
+
 import pytest
 
 from tare.figures.gpu import activity_metrics
-from tare.figures.steps import counter_metrics, job_metrics, step_metrics, steps_from
+from tare.figures.steps import PHASES, START_UP, counter_metrics, job_metrics, phase_metrics, step_metrics, steps_from
 from tare.parts.protocols import Mark
 
 MS = 1_000_000
@@ -211,3 +215,115 @@ def test_what_the_profiler_cannot_have_added_stays_idle_time():
     metrics = activity_metrics({"gpu_activity": found}, 0.005)
     assert metrics["gpu_busy_share"] == pytest.approx(0.04, abs=0.001)
     assert metrics["gpu_idle_share"] == pytest.approx(0.96, abs=0.001)
+
+
+def requests(count: int) -> list[Mark]:
+    """Requests of 10 ms: 1 waiting, 4 before, 3 computing, 1 after, 1 lost in between; the last tenth takes 20."""
+    marks = []
+    for step in range(count):
+        at_ns = step * 100_000_000
+        slow_ns = 10_000_000 if step >= count * 0.95 else 0
+        ends_ms = {
+            "fetch": (0, 1),
+            "pre_process": (1, 5),
+            "inference": (5, 8),
+            "compute": (5, 8),
+            "post_process": (8, 9),
+        }
+        for name, (begin, end) in ends_ms.items():
+            marks += [Mark(at_ns + begin * 10**6, name, "begin", step), Mark(at_ns + end * 10**6, name, "end", step)]
+        marks += [Mark(at_ns, "step", "begin", step), Mark(at_ns + 10_000_000 + slow_ns, "step", "end", step)]
+    return sorted(marks)
+
+
+def metrics_of(count: int) -> dict[str, float]:
+    steps = steps_from(requests(count))
+    assert steps is not None
+    return step_metrics(steps)
+
+
+def test_pre_and_post_process_are_no_overhead() -> None:
+    metrics = metrics_of(40)
+
+    assert metrics["overhead_s"] == pytest.approx(0.001)
+    parts = ("stall_mean_s", "pre_process_mean_s", "compute_mean_s", "post_process_mean_s", "overhead_mean_s")
+    assert sum(metrics[name] for name in parts) == pytest.approx(metrics["step_mean_s"])
+
+
+def test_the_99th_percentile_needs_a_thousand_requests() -> None:
+    few, many = metrics_of(1000), metrics_of(1200)  # a tenth of them is warm-up
+
+    assert "step_p99_s" not in few
+    assert few["step_p90_s"] == pytest.approx(0.01)
+    assert many["step_p99_s"] == pytest.approx(0.02)
+
+
+def test_figures_that_a_program_names_itself_are_taken_and_what_is_no_figure_is_not() -> None:
+    said = {
+        "requests_per_s": 12.5,
+        "loadgen_gap_s": -4e-05,
+        "samples": 3,
+        "bad": float("nan"),
+        "word": "x",
+        "yes": True,
+    }
+
+    assert job_metrics({}, {"metrics": said}) == {"requests_per_s": 12.5, "loadgen_gap_s": -4e-05, "samples": 3.0}
+    assert job_metrics({}, {"metrics": "nothing"}) == {}
+
+
+S = 1_000_000_000
+RESULT = {"start_ns": 10 * S, "end_ns": 40 * S}
+
+
+def span(name: str, begin_s: float, end_s: float, step: int = -1) -> list[Mark]:
+    return [Mark(int(begin_s * S), name, "begin", step), Mark(int(end_s * S), name, "end", step)]
+
+
+def whole_run() -> list[Mark]:
+    """Two epochs of three steps: imports, data, device, fetches, a pause after each epoch, a checkpoint, an exit."""
+    marks = [*span("imports", 10.5, 12), *span("data_open", 12, 12.5), *span("device", 12.5, 13.5)]
+    for epoch, begin_s in enumerate((14.0, 20.0)):
+        for number in range(3):
+            at_s = begin_s + number
+            marks += [
+                *span("step", at_s, at_s + 1, 3 * epoch + number),
+                *span("fetch", at_s, at_s + 0.25, 3 * epoch + number),
+            ]
+        marks += span("epoch", begin_s, begin_s + 3.5, epoch)
+    marks += [*span("evaluate", 24, 25), *span("checkpoint", 25, 27), *span("checkpoint", 27, 28)]
+    return sorted([*marks, Mark(38 * S, "exit", "point", -1)], key=lambda mark: mark.t_ns)
+
+
+def test_each_phase_of_a_run_is_a_figure():
+    marks = whole_run()
+
+    found = phase_metrics(marks, RESULT, {"open": 0.5, "open.boot": 0.4, "close": 9.0}, steps_from(marks))
+
+    assert found == pytest.approx(
+        {
+            "platform_open_s": 0.5, "interpreter_s": 0.5, "imports_s": 1.5, "data_open_s": 0.5, "device_s": 1.0,
+            "setup_s": 2.0, "first_batch_s": 0.25, "first_step_s": 1.0, START_UP: 4.5, "steady_s": 3.0,
+            "evaluation_s": 1.0, "checkpoints_s": 3.0, "exit_s": 2.0, "epoch_s": 3.5, "epoch_rest_s": 0.5,
+        }
+    )  # fmt: skip
+    assert found.keys() == set(PHASES)
+
+
+def test_what_no_mark_tells_is_absent():
+    assert phase_metrics([], RESULT, {"open": 0.5}, None) == {"platform_open_s": 0.5}
+    assert phase_metrics([], {}, {}, None) == {}
+    marks = span("step", 14, 15, 0)
+    assert phase_metrics(marks, RESULT, {}, steps_from(marks)).keys() == {
+        "first_step_s",
+        START_UP,
+        "steady_s",
+        "exit_s",
+    }
+
+
+def test_a_warm_up_that_lasts_until_times_are_steady_is_no_start_up():
+    marks = [*span("settling", 11, 13), *span("step", 14, 15, 0)]
+    assert phase_metrics(marks, RESULT, {"open": 0.5}, steps_from(marks))[START_UP] == pytest.approx(2.5)
+    marks = [*span("warm_up", 11, 13), *span("step", 14, 15, 0)]  # of a fixed number of requests: as ever
+    assert phase_metrics(marks, RESULT, {"open": 0.5}, steps_from(marks))[START_UP] == pytest.approx(4.5)

@@ -1,11 +1,14 @@
-"""devices.yaml: what it says, and what is said about it."""
+"""devices.yaml: what it says, and what is said about it.
+
+Inventories of fleets as large as we say that they may be.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from tare.base.errors import StudyError
-from tare.fleet.inventory import jump_of, load_inventory, parse_inventory
+from tare.fleet.inventory import MOST_DEVICES, jump_of, load_inventory, parse_inventory
 
 GOOD = """\
 devices:
@@ -86,3 +89,20 @@ def test_what_is_wrong_is_said_with_its_line(text, says):
 def test_a_jump_host_is_a_login_and_a_port_as_ssh_takes_them(jump, means):
     (device,) = parse_inventory(f"devices:\n  - {{name: a, address: b, jump: '{jump}'}}\n").devices
     assert jump_of(device.jump) == means
+
+
+def entries(count: int) -> str:
+    rows = (
+        f"- {{name: dev-{n}, address: 10.1.{n // 250}.{n % 250}, user: root, port: 22, type: orin, tags: [lab, a]}}\n"
+        for n in range(count)
+    )
+    return "devices:\n" + "".join(rows)
+
+
+def test_hundreds_of_devices_with_all_that_is_said_of_them_are_read():
+    assert len(parse_inventory(entries(500)).devices) == 500
+
+
+def test_more_than_there_may_be_are_refused():
+    with pytest.raises(StudyError):
+        parse_inventory("devices:\n" + "".join(f"- {{name: d{n}, address: a{n}}}\n" for n in range(MOST_DEVICES + 1)))

@@ -15,8 +15,8 @@ import pytest
 from figure_stores import evidence_of
 from pretended_fleet import PretendDevice, Scene
 from tare.cli.studies import built_in
+from tare.fleet.exchange import factors, on_device
 from tare.fleet.inventory import Device
-from tare.fleet.orders import factors, on_device
 from tare.papers.claims.deciding import answers, claims_of
 from tare.papers.claims.model import HOLDS
 from tare.papers.claims.pooling import source_of

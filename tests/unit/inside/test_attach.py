@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tare.base.host import Exit, LocalHost
-from tare.figures.phases import phase_metrics
+from tare.figures.steps import phase_metrics
 from tare.parts.protocols import Mark
 from tare.parts.workloads.command import Command
 from tare_inside import attach, marks

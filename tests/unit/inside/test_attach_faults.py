@@ -33,7 +33,7 @@ TRAINING = (
     "torch_hooks.watch_gradients",
     "torch_hooks.watch_modes",
     "torch_hooks.watch_scaler",
-    "ending.from_environment",
+    "attach.ending_from_environment",
     "steps.Steps._go_by_optimisers",
     "torch_hooks.watch_optimisers",
     "torch_hooks.watch_models",

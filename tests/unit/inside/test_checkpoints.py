@@ -11,7 +11,7 @@ import torch
 from inference_jobs import outcome_and_marks
 from tare_inside import marks
 from tare_inside.data import mnist
-from tare_inside.programs import checkpoints, train
+from tare_inside.programs import train, training_loop
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def trained(folder: Path, data: Path, **changes: Any) -> tuple[dict[str, Any], l
 
 @pytest.fixture
 def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints.Checkpoints, "remove", lambda self: None)
+    monkeypatch.setattr(training_loop.Checkpoints, "remove", lambda self: None)
 
 
 @pytest.mark.usefixtures("kept")
@@ -56,13 +56,13 @@ def test_every_second_epoch_leaves_the_network_and_its_optimiser(tmp_path: Path,
 @pytest.mark.usefixtures("kept")
 def test_the_same_file_is_overwritten_in_place(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     inodes = set()
-    write = checkpoints.Checkpoints._write
+    write = training_loop.Checkpoints._write
 
     def watched(self: Any, state: Any) -> None:
         write(self, state)
         inodes.add((tmp_path / "checkpoints" / "same.pt").stat().st_ino)
 
-    monkeypatch.setattr(checkpoints.Checkpoints, "_write", watched)
+    monkeypatch.setattr(training_loop.Checkpoints, "_write", watched)
     trained(tmp_path, data, checkpoint_every=1, checkpoint_file="same")
 
     (file,) = (tmp_path / "checkpoints").iterdir()
@@ -73,7 +73,7 @@ def test_the_same_file_is_overwritten_in_place(tmp_path: Path, data: Path, monke
 def test_a_checkpoint_lies_in_no_step_and_no_epoch_and_not_in_the_trainings_time(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = checkpoints.Checkpoints._write
+    write = training_loop.Checkpoints._write
 
     def slow(self: Any, state: Any) -> None:
         write(self, state)
@@ -81,7 +81,7 @@ def test_a_checkpoint_lies_in_no_step_and_no_epoch_and_not_in_the_trainings_time
         while marks.now_ns() < end_ns:
             pass
 
-    monkeypatch.setattr(checkpoints.Checkpoints, "_write", slow)
+    monkeypatch.setattr(training_loop.Checkpoints, "_write", slow)
     outcome, loaded = trained(tmp_path, data, checkpoint_every=1)
 
     spans: dict[str, list[tuple[int, int]]] = {}

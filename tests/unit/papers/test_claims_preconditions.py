@@ -12,7 +12,7 @@ from claim_cases_s4 import pinning, placed
 from claimed import DEVICE as BOARD
 from claimed import Cell, answer, stores, trials
 
-from tare.papers.claims.evidence import Population
+from tare.papers.claims.model import Population
 from tare.papers.claims.s2 import background_grows_with_tenants
 from tare.records.trials import StoreTrials, TrialRow
 

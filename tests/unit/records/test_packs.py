@@ -24,9 +24,10 @@ from tare.base.errors import StoreError
 from tare.records import unpack
 from tare.records.merging import merge
 from tare.records.pack import pack
+from tare.records.schema import is_pack, is_store
 from tare.records.sealed import manifest_for
 from tare.records.store import Store
-from tare.records.unpack import each_pack_once, is_pack, is_store
+from tare.records.unpack import each_pack_once
 
 Members = list[tuple[tarfile.TarInfo, bytes]]
 

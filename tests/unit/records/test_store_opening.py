@@ -1,4 +1,7 @@
-"""What is no store, or not ours to touch, gets a sentence and nothing else."""
+"""What is no store, or not ours to touch, gets a sentence and nothing else.
+
+Stores and packs in a folder of results: all of them, in order, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,10 @@ import pytest
 
 from some_records import run_one
 from tare import __version__
-from tare.base.errors import StoreError
+from tare.base.errors import NoSuchInput, StoreError
 from tare.base.files import make_folders
 from tare.records.creation import file_system, refuse_network_disk
+from tare.records.pack import pack, stores_in
 from tare.records.store import Store
 
 
@@ -195,3 +199,32 @@ def test_parents_are_made_once(tmp_path: Path) -> None:
     make_folders(tmp_path / "a" / "b")
     make_folders(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Two machines: one with a store, one with a pack of it; a folder that is called like a pack is none."""
+    root = tmp_path / "results"
+    for machine in ("b", "a"):
+        (root / machine).mkdir(parents=True)
+    with Store.create(root / "b" / "weigh", {"study": "weigh"}, "study: weigh\n") as store:
+        run_one(store)
+        pack(store, root / "a" / "weigh.tare")
+    (root / "a" / "folder.tare").mkdir()
+    return root
+
+
+def test_stores_and_packs_are_found_below_a_folder_in_order(results):
+    assert stores_in(results) == [results / "a" / "weigh.tare", results / "b" / "weigh"]
+
+
+@pytest.mark.parametrize("path", ["a/weigh.tare", "b/weigh"])
+def test_a_store_or_a_pack_is_the_only_one(results, path):
+    assert stores_in(results / path) == [results / path]
+
+
+def test_where_there_is_nothing_it_is_said(results, tmp_path):
+    with pytest.raises(NoSuchInput, match="no such folder of results"):
+        stores_in(tmp_path / "none")
+    with pytest.raises(StoreError, match=r"no store in this folder, and no pack \(\*\.tare\)"):
+        stores_in(results / "a" / "folder.tare")

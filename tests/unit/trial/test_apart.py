@@ -11,9 +11,8 @@ from tare.base.units import Channel
 from tare.parts.probes.temperature import Temperature
 from tare.parts.protocols import Probe, Reading
 from tare.trial import sampler_loop
-from tare.trial.feeds import ThreadedFeed
 from tare.trial.sampler_loop import Watch
-from tare.trial.sampler_report import Tick
+from tare.trial.sampler_report import ThreadedFeed, Tick
 from trees import sensors
 
 PERIOD_NS = 20_000_000

@@ -8,7 +8,7 @@ import pytest
 
 from tare.base.errors import TareError
 from tare.base.host import Job, LocalHost
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 from tare.drivers.storage import folders
 from tare.testing import FakeHost
 from tare.trial import workdir

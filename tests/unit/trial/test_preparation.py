@@ -12,9 +12,8 @@ from tare.base.errors import ControlNotHeld, NotRestoredError, TareError, TrialE
 from tare.base.host import Host
 from tare.parts.protocols import Control, Json, TenantPlace
 from tare.testing import FakeHost
-from tare.trial.preparation import hold_controls, settle_controls
 from tare.trial.undo.journal import Journal
-from tare.trial.undo.knob import is_between
+from tare.trial.undo.knob import hold_controls, is_between, settle_controls
 from tare.trial.undo.restoration import restore
 
 KNOBS = tuple(FileKnob(file=name) for name in "abc")

@@ -15,10 +15,9 @@ from tare.analysis.judging.work import MODELS
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import Floats
 from tare.analysis.table import Table, read_table
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
+from tare.records.schema import is_store
 from tare.records.trials import TrialRow, collected, grouped
-from tare.records.unpack import is_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +267,7 @@ def need_column(word: str, known: Sequence[str], option: str, source: Path) -> C
     """The same, where nothing can be said without it; `option` is how a user names it."""
     found = column_for(word, known)
     if found is None:
-        from tare.base.near_name import unknown_name
+        from tare.base.errors import unknown_name
 
         raise StudyError(f"{source}: {unknown_name('column', word, list(known))} {option} names it.")
     return found

@@ -19,8 +19,8 @@ from tare.analysis.model import Estimate, Measurement
 from tare.analysis.order import few_runs, fixed_in_rounds
 from tare.analysis.statistics import ALPHA, FLOOR
 from tare.analysis.table import Table, run_order
+from tare.records.schema import is_store
 from tare.records.trials import TrialRow, grouped
-from tare.records.unpack import is_store
 
 CONSIDERED = 1_000  # the nearest to beating a default: those far from it do not change the word
 MARGIN = 0.05  # within this a configuration is as good as another

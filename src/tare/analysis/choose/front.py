@@ -35,15 +35,26 @@ from tare.analysis.judging.work import unlike_work
 from tare.analysis.model import Estimate
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
-from tare.analysis.table import Table
+from tare.analysis.table import Table, read_table
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow, grouped
 
 Flags = npt.NDArray[np.bool_]
+_MANY, _LEAST = 1000, np.finfo(np.float64).tiny
 
 
 def on_front(points: Floats) -> Flags:
     """For each row of points x figures (less is better): whether it is on the front."""
+    if len(points) <= _MANY:
+        return _on_front(points)
+    # One point beats most of the others in every figure: they need not be sorted.
+    best = points[np.argmin(points @ (1 / np.maximum(np.abs(points).max(axis=0), _LEAST)))]
+    flags = ~(points > best).all(axis=1)
+    flags[flags] = _on_front(points[flags])
+    return np.asarray(flags)
+
+
+def _on_front(points: Floats) -> Flags:
     if not len(points):
         return np.zeros(0, dtype=bool)
     order = np.lexsort(points.T[::-1])  # by the first figure, then the next
@@ -165,18 +176,24 @@ def pareto(
     return made
 
 
-def front_of_singles(table: Table, settings: Sequence[str], minimised: Sequence[str]) -> list[Front] | None:
+def front_of_singles(
+    table: Path | Table, settings: Sequence[str], minimised: Sequence[str], numbers: Mapping[str, Floats] | None = None
+) -> list[Front] | None:
     """The front of a table whose rows each have settings of their own, by whole columns; None for any other table.
 
     What is said of a row that is not on the front is only that it is one more: most of a long table is not looked at.
+    `numbers`: columns that were read as numbers already.
     """
     if len(set(minimised)) < 2 or any(map(names_work, settings)):
         return None
     if unlike_work(dict.fromkeys(settings, level) for level in (0.0, 1.0)):
         return None
-    columns = [cells for name in (*settings, *minimised) if (cells := _whole_column(table.column(name))) is not None]
-    if len(columns) < len(settings) + len(minimised):
-        return None
+    columns: list[npt.NDArray[Any]] = []
+    for name in (*settings, *minimised):
+        cells = numbers[name] if numbers and name in numbers else _whole_column(read_table(table).column(name))
+        if cells is None:
+            return None
+        columns.append(cells)
     each_settings, points = columns[: len(settings)], np.array(columns[len(settings) :]).T
     if points.dtype.kind != "f" or (points < 0).any() or _any_twice(each_settings):
         return None
@@ -188,7 +205,7 @@ def front_of_singles(table: Table, settings: Sequence[str], minimised: Sequence[
         )
         for place, its, figures in zip(kept.tolist(), levels, points[kept].tolist(), strict=True)
     ]
-    return [replace(each, configurations=len(table)) for each in pareto(rows, minimised, source=table.path)]
+    return [replace(each, configurations=len(points)) for each in pareto(rows, minimised)]
 
 
 def _whole_column(cells: Sequence[str | None]) -> npt.NDArray[Any] | None:

@@ -1,24 +1,229 @@
 """What a judged figure may hide: stops by a quota, faults that read the disk, a few long steps, time between steps.
 
 Where the sides differ in one of these, no level is called equivalent and no gate passes it, whatever the interval says.
+
+Which trials are suspect in a way that can bias a comparison, and whether a word hangs on them.
+
+What all sides share alike is a note about the run. What one side has and the other has not is a mark.
+
+Does a level cost more in one cell than in another? The ratio of its two effects, paired by block.
+
+For every other factor that varies: in each block, the effect of the level at the factor's first value and at another
+one (the mean of its logarithms over what else varies, as far as that was run at both), and those two effects against
+each other. All are one family.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
-from statistics import median
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median
 
 from tare.analysis import sentences
-from tare.analysis.compare import judge
+from tare.analysis.compare import Contest, contests, judge
 from tare.analysis.judging.work import is_per_sample, samples_of, with_per_sample
-from tare.analysis.model import Comparison
-from tare.analysis.selection import OF_RUN, START_UP, Selection, why_not
-from tare.base.rulings import Ruling
+from tare.analysis.labels import make_labels, signature, text
+from tare.analysis.model import Comparison, Interaction, Marked, Measurement
+from tare.analysis.selection import OF_RUN, START_UP, Selection, block_of, why_not
+from tare.base.rulings import LEGACY, Ruling
 from tare.records.model import Record, depends_on_speed
-from tare.records.trials import FAILED
+from tare.records.trials import FAILED, TYPE, grouped
+
+WATCHED = frozenset({"gpu.power-limit"})  # notes of a trial that can bias a comparison if one side alone has them
+ALIKE = 0.5  # the side that has it less often has it at least this often, as a share of the other
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What there is to say of the marks of a selection's trials."""
+
+    marked: tuple[Marked, ...] = ()
+    notes: tuple[str, ...] = ()  # of the run as a whole
+    unlike: Mapping[str, tuple[Ruling, ...]] = field(default_factory=dict)  # level -> what it does not share
+
+
+def doubts(selected: Selection, judged: Sequence[Comparison]) -> Doubts:
+    """The marks of the trials that are compared, told apart into those that all sides share and those that differ."""
+    first = [record for record in selected.used if not record.twin]
+    levels = grouped(first, selected.label.label)
+    codes = {code: _shares(levels, code) for code in dict.fromkeys(code for record in first for code in _codes(record))}
+    shared = {code for code, shares in codes.items() if _is_alike(shares.values())}
+    biased = {record.trial for record in first if record.state == "suspect" and not _suspect_codes(record) <= shared}
+    notes = [_shared_note(code, first) for code in codes if code in shared]
+    marked = _marked(selected, levels, judged, biased)
+    if marked:
+        notes.append(sentences.marked_sentence(marked, judged))
+    unlike = {each.level: _unlike(each, codes, shared) for each in judged}
+    return Doubts(marked, tuple(notes), unlike)
+
+
+def _suspect_codes(record: Record) -> set[str]:
+    """What a suspect trial is marked for; a sentence of before there were codes stands for itself."""
+    if record.state != "suspect":
+        return set()
+    return {each.code if each.code != LEGACY else each.sentence for each in record.reasons} or {"not recorded"}
+
+
+def _codes(record: Record) -> set[str]:
+    return _suspect_codes(record) | {each.code for each in record.notes if each.code in WATCHED}
+
+
+def _shares(levels: Mapping[str, Sequence[Record]], code: str) -> dict[str, float]:
+    return {level: sum(code in _codes(each) for each in trials) / len(trials) for level, trials in levels.items()}
+
+
+def _is_alike(shares: Iterable[float]) -> bool:
+    found = list(shares)
+    return len(found) > 1 and min(found) >= ALIKE * max(found) > 0
+
+
+def _shared_note(code: str, records: Sequence[Record]) -> str:
+    having = [record for record in records if code in _codes(record)]
+    told = [str(each) for each in (*having[0].reasons, *having[0].notes) if each.code == code]
+    return sentences.shared_condition(code, len(having), len(records), *told[:1])
+
+
+def _marked(
+    selected: Selection, levels: Mapping[str, Sequence[Record]], judged: Sequence[Comparison], biased: set[str]
+) -> tuple[Marked, ...]:
+    if not biased:
+        return ()
+    kept = [record for record in selected.used if record.trial not in biased]
+    asked = selected.request
+    again = judge(
+        selected.family(used=kept), margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0,
+        rises=asked.rises,
+    )  # fmt: skip
+    words = {each.level: each.verdict for each in again if each.low is not None}
+    compared = {name for each in judged for name in (each.level, each.against)}
+    judged_levels = {each.level for each in judged}
+    return tuple(
+        Marked(
+            level,
+            sum(record.trial in biased for record in trials),
+            len(trials),
+            words.get(level) if level in judged_levels else None,
+        )
+        for level, trials in levels.items()
+        if level in compared
+    )
+
+
+def _unlike(found: Comparison, codes: Mapping[str, Mapping[str, float]], shared: set[str]) -> tuple[Ruling, ...]:
+    made = []
+    for code, shares in codes.items():
+        ours, theirs = shares.get(found.level), shares.get(found.against)
+        if code in shared or ours is None or theirs is None or ours == theirs:
+            continue
+        sentence = (
+            f"{code}: {ours:.0%} of the trials of {found.level!r} and {theirs:.0%} of those of {found.against!r} are "
+            "marked, so a difference may come from that."
+        )
+        made.append(Ruling("compare.unlike-conditions", "note", found.level, sentence))
+    return tuple(made)
+
+
+Key = tuple[str | None, ...]
+
+
+def interactions(selected: Selection) -> tuple[Interaction, ...]:
+    """Of every level against the baseline, for each factor beside; empty where only one cell was run."""
+    if selected.against is None or not selected.label.rest or selected.label.by == TYPE:
+        return ()
+    first = [record for record in selected.used if not record.twin and block_of(record) is not None]
+    if not first:
+        return ()
+    places: list[tuple[str, str]] = []  # the factor and the level of each contest
+    family: list[Contest] = []
+    floor = max((each.floor for each in selected.family() if each.floor is not None), default=None)
+    for factor in selected.label.rest:
+        names = _names(first, factor)
+        for level in (level for level in selected.levels if level != selected.against):
+            base, *others = _effects(selected, first, factor, names, level)
+            for other in others:
+                if held := _crossed(names, base, other):
+                    made = contests(held, names[base.value], levels=[names[base.value], names[other.value]])
+                    family += [replace(each, floor=floor, unit=selected.unit) for each in made]
+                    places += [(factor, level)] * len(made)
+    asked = selected.request
+    judged = judge(
+        family, margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0, rises=asked.rises
+    )
+    return tuple(
+        Interaction(factor, level, selected.against, each.level, each.against, each, _gains(contest, each))
+        for (factor, level), contest, each in zip(places, family, judged, strict=True)
+    )
+
+
+def _gains(contest: Contest, found: Comparison) -> bool:
+    """Whether the level is better than the baseline by more than the margin in both cells."""
+    middles = (median(each.value for each in side) for side in (contest.ours, contest.theirs) if side)
+    harms = [math.log(middle) * (-1 if found.direction.rises else 1) for middle in middles]
+    return bool(harms) and max(harms) < -math.log1p(found.margin)
+
+
+def _names(records: Sequence[Record], factor: str) -> dict[Key, str]:
+    """What each value of the factor is called, numbers by their size: the first is what the others are held against."""
+    values = {signature(record.settings, (factor,)): {factor: record.settings.get(factor)} for record in records}
+    words = make_labels(list(values.values()), (factor,))
+    return {
+        key: _name(str(words.words(values[key])), values[key].get(factor), factor) for key in sorted(values, key=_size)
+    }
+
+
+def _name(words: str, value: object, factor: str) -> str:
+    """In words; also of a value that labels leave out, since the others have a name."""
+    if factor == "platform" and words == "bare":
+        return "bare metal"
+    return words or (f"no {factor}" if value is None else f"{factor} {text(value)}")
+
+
+def _size(key: Key) -> tuple[float, str]:
+    try:
+        return float(str(key[0])), ""
+    except ValueError:
+        return math.inf, str(key[0])
+
+
+@dataclass(frozen=True)
+class _Effects:
+    """The logarithms of the level's ratios to the baseline at one value of the factor: by block, then by what else
+    varies."""
+
+    value: Key
+    logs: Mapping[str | None, Mapping[Key, float]]
+
+
+def _effects(
+    selected: Selection, records: Sequence[Record], factor: str, names: Mapping[Key, str], level: str
+) -> list[_Effects]:
+    """One for each value of the factor, in the order of their names."""
+    label, base = selected.label, str(selected.against)
+    rest = tuple(name for name in label.rest if name != factor)
+    sides: dict[tuple[Key, str | None, Key], dict[str, list[float]]] = {}
+    for record in records:
+        if (whose := label.level(record)) in (level, base):
+            key = (signature(record.settings, (factor,)), block_of(record), signature(record.settings, rest))
+            sides.setdefault(key, {}).setdefault(whose, []).append(record.metrics[selected.metric])
+    logs: dict[Key, dict[str | None, dict[Key, float]]] = {value: {} for value in names}
+    for (value, block, other), found in sides.items():
+        if len(found) == 2:
+            ratio = math.log(median(found[level])) - math.log(median(found[base]))
+            logs[value].setdefault(block, {})[other] = ratio
+    return [_Effects(value, logs[value]) for value in names]
+
+
+def _crossed(names: Mapping[Key, str], base: _Effects, other: _Effects) -> list[Measurement]:
+    """One ratio for each block and value, over what else was run at both values in that block."""
+    made = []
+    for block in base.logs:
+        both = base.logs[block].keys() & other.logs.get(block, {}).keys()
+        for each in (base, other) if both else ():
+            made.append(Measurement(names[each.value], math.exp(fmean(each.logs[block][key] for key in both)), block))
+    return made
+
 
 MEAN, MEDIAN, EPOCH, REST = "step_mean_s", "step_s", "epoch_s", "epoch_rest_s"
 IN_STEPS = "epoch_in_steps_s"

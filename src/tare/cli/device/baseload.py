@@ -68,7 +68,7 @@ def command(
 
 def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> tuple[Study, Path]:
     """The study, and where its store lies or will lie."""
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
 
     if not is_store(study):
         loaded = load_study(study, trust, scale)

@@ -12,8 +12,7 @@ from typing import Any
 
 import click
 
-from tare.base.errors import ObstacleError, StudyError, TareError
-from tare.base.near_name import unknown_name
+from tare.base.errors import ObstacleError, StudyError, TareError, unknown_name
 from tare.cli.options import json_option, need
 from tare.cli.scaffold import Verbs, print_json, say
 

@@ -75,7 +75,7 @@ def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, k
     import os
 
     from tare.fleet.child import is_encrypted, require_dask, worker_command, worker_environment
-    from tare.fleet.dask_data import over_tls
+    from tare.fleet.dask_processes import over_tls
 
     given = {"--tls-ca-file": ca, "--tls-cert": cert, "--tls-key": key}
     keys = {option: path for option, path in given.items() if path is not None}

@@ -147,7 +147,7 @@ def _traces(source: Path) -> Iterator[Iterator[Trace]]:
     from tare.analysis.nvm.files import trace_file
     from tare.analysis.nvm.stores import NO_TRACE, store_traces
     from tare.base.errors import StudyError
-    from tare.records.unpack import is_store
+    from tare.records.schema import is_store
 
     if not is_store(source):
         need(

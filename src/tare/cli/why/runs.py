@@ -1,22 +1,39 @@
-"""The runs of a `tare why`: studies that differ in their platforms alone, wave after wave, and one that is traced."""
+"""The runs of a `tare why`: studies that differ in their platforms alone, wave after wave, and one that is traced.
+
+A container taken apart layer by layer: the options of `tare why` for it, the run, and what is printed.
+
+`tare why STORE STORE`: why the one is slower than the other, and the suspects tried here where that can be done.
+"""
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+from tare.api.needs import needs_of
 from tare.api.running import run_into, study_text
-from tare.base.errors import TareError
-from tare.cli.scaffold import reading, say
+from tare.base.errors import ObstacleError, TareError
+from tare.cli.options import NamesOption, need
+from tare.cli.report import write_report
+from tare.cli.scaffold import print_json, reading, say, weighed, width
 from tare.cli.studies import with_interpreter
+from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tare.analysis.why.causes import Answer, Wave
     from tare.analysis.why.layers import Calls, Waterfall
-    from tare.plan.why import Level, Search
+    from tare.analysis.why.stores import Pair
+    from tare.parts.protocols import Side
+    from tare.plan.why import Level, Search, Stages, Suspects
     from tare.records.model import Record
 
 
@@ -138,3 +155,202 @@ class Trying:
             if failed and not store.records():
                 raise TareError(f"{outcome.why}: {failed[0].reasons[0]}")
             return store.records()
+
+
+ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
+_OPTIONS = (
+    click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before."),
+    click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained."),
+    click.option("--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
+                 help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]"),
+    click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly."),
+    click.option("--no-calls", is_flag=True,
+                 help="Do not count system calls (one more trial a layer, traced, untimed)."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Layering:
+    """What its options say: whether to take it apart, and how."""
+
+    always: bool
+    never: bool
+    only: tuple[str, ...] | None
+    cumulative: bool
+    calls: bool  # whether system calls are counted
+
+
+def layer_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The options, which the verb gets as one value called `layering`."""
+
+    @functools.wraps(verb)
+    def taking(
+        *, layers: bool, no_layers: bool, only: tuple[str, ...] | None, cumulative: bool, no_calls: bool, **others: Any
+    ) -> Any:
+        need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
+        return verb(layering=Layering(layers, no_layers, only, cumulative, not no_calls), **others)
+
+    for option in reversed(_OPTIONS):
+        taking = option(taking)
+    return taking
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A container that was taken apart: what each layer costs, and how many system calls it makes."""
+
+    waterfall: Waterfall
+    calls: Calls
+    skipped: dict[str, str]  # layer: why it was not tried
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.waterfall.as_json(), "system_calls": self.calls.as_json(), "skipped": self.skipped}
+
+    def tell(self, folder: Path) -> None:
+        from tare.report.text.why import waterfall_text
+
+        report = folder / "report.html"
+        with reading(folder / "layers") as store:
+            write_report(store, weighed(store), report)
+        click.echo(waterfall_text(self.waterfall, self.skipped, width(), self.calls))
+        click.echo(f"report: {report}")
+
+
+def taken_apart(
+    run: Trying, platform: str, fields: dict[str, Any], profile: dict[str, Any], layering: Layering
+) -> Apart | None:
+    """Run each layer put on and taken off; `fields` are the container's, `profile` is for runc alone."""
+    from tare.analysis.why.layers import Calls
+
+    has_image = "image" in fields
+    if has_image and platform != "runc":
+        say(f"{platform} does not take an image apart layer by layer: unpack it, and add `--in runc --image FOLDER`.")
+        return None
+    with needs_of([] if has_image else ["docker"]):
+        skipped = _skipped(fields, layering.only)
+        stages = _stages({**fields, **profile}, fields, skipped)
+        without = [] if layering.cumulative else stages.without
+        sides = [*stages.chain, *stages.aside, *without, *stages.engines]
+        say(f"layer by layer: {len(sides) + 1} sides in {run.repeat} blocks, about {run.time_text(len(sides) + 1)}.")
+        found = run.waterfall("layers", sides)
+        if not layering.calls:
+            return Apart(found, Calls(missing="system calls were not counted (--no-calls)."), skipped)
+        return Apart(found, run.calls([*stages.chain, *stages.aside, *stages.engines]), skipped)
+
+
+def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str]) -> Stages:
+    from tare.base.host import LocalHost
+    from tare.parts.find import find
+    from tare.plan.why import Stages
+
+    host = LocalHost()
+    whole = find("platforms", "runc").model_validate(runc)
+    if obstacles := whole.obstacles(host):  # type: ignore[attr-defined]
+        raise ObstacleError("a container cannot be taken apart here, and nothing was run:", obstacles)
+    engines = []
+    if "image" in shared:
+        skipped["docker"] = "the image is a folder here, which docker does not take."
+    elif why := find("platforms", "docker").model_validate(shared).obstacles(host):  # type: ignore[attr-defined]
+        skipped["docker"] = " ".join(map(str, why))
+    elif "seccomp_profile" not in runc:
+        engines.append({"docker": shared} if shared else "docker")
+    return Stages(runc, tuple(layer for layer in USUAL if layer not in skipped), engines)
+
+
+def _skipped(limits: dict[str, Any], only: tuple[str, ...] | None) -> dict[str, str]:
+    from tare.plan.why import skipped_layers
+
+    skipped = skipped_layers(limits, only)
+    missing = ", ".join(sorted(NEEDED_BY_USER & skipped.keys()))
+    need(not (only and "user" in only and missing), f"--only: the layer user needs {missing}; name them too.")
+    return skipped
+
+
+def are_stores(words: tuple[str, ...]) -> bool:
+    """Whether these are two stores, and no command line; a single one is refused."""
+    from tare.records.schema import is_pack
+
+    stores = [each for each in words if Path(each, "store.json").is_file() or is_pack(Path(each))]
+    need(
+        not (len(words) == 1 and stores),
+        f"{words[0] if words else ''} is one store: `tare why STORE STORE` explains why one is slower than the other, "
+        "`tare why -- COMMAND...` why a command is slower in a container.",
+    )
+    return len(words) == len(stores) == 2
+
+
+def explain_stores(
+    words: tuple[str, ...], trying: Trying | None, margin: float, metric: str | None, as_json: bool
+) -> None:
+    """What differs, what is slower, who is suspected; with `trying`, what the interventions show on this machine."""
+    from tare.analysis.why.stores import pair
+    from tare.plan.why import examined
+    from tare.report.text.why import pair_text, suspects_text
+
+    stores = {}
+    for word in words:
+        with reading(Path(word)) as store:
+            stores[word] = store.records()
+    found = pair(stores, margin=margin, metric=metric)
+    slow, quick = (_side(name, side) for name, side in zip((found.slow, found.quick), found.records, strict=True))
+    suspects = examined(slow, quick, {each.name: each.share for each in found.phases})
+    plain: dict[str, Any] = {
+        **found.as_json(),
+        "suspects": {name: asdict(each) for name, each in suspects.held.items()},
+        "ruled_out": suspects.ruled_out,
+    }
+    if not as_json:
+        click.echo(pair_text(found, width()))
+        titles = suspects.titles()
+        about = {name: f"{titles[name]}: {each.evidence} Cure: {each.cure}" for name, each in suspects.held.items()}
+        click.echo(suspects_text(about, suspects.ruled_out, width()))
+    if not suspects.held and found.total.verdict == "slower":
+        say("3. Not explained: nothing that was recorded differs. Program, data, or what else the device did may have.")
+    elif trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json)):
+        say(f"3. Not tried: {why_not}")
+    elif trying is None and not as_json:
+        say("3. Interventions: --try runs both sides again on this machine, and each suspect removed and added.")
+    if as_json:
+        print_json(plain)
+
+
+def _side(name: str, records: Sequence[Record]) -> Side:
+    from tare.analysis.why.causes import facts_of, metrics_of
+    from tare.parts.protocols import Side
+
+    settings = records[0].settings
+    fields = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("platform.")}
+    return Side(name, str(settings["platform"]), fields, facts_of(records), metrics_of(records))
+
+
+def _try(
+    trying: Trying, found: Pair, suspects: Suspects, slow: Side, quick: Side, plain: dict[str, Any], as_json: bool
+) -> str:
+    """Run the interventions; a sentence where that cannot be done here."""
+    from tare.analysis.why.stores import is_here
+    from tare.base.host import LocalHost
+    from tare.plan.why import Level, Search, with_recorded_variables, workload_of
+    from tare.report.text.why import Told, answer_text
+    from tare.trial.facts import device_facts
+
+    if found.total.verdict != "slower":
+        return "a cost that is not sure cannot be seen to go away."
+    if not is_here(found.records[0], device_facts(LocalHost())):
+        return f"{found.slow} was recorded on another device. Run `tare why --try` with both stores there."
+    ours, theirs = (records[0].settings for records in found.records)
+    levels = with_recorded_variables(Level.of(ours), Level.of(theirs), slow, quick)
+    if levels[0].settings() == levels[1].settings():
+        return "both sides would run in the same way here: no limit, variable or image that was recorded differs."
+    search = Search(*levels, suspects.held)
+    if not search.candidates():
+        return "no suspect can be removed or added on this machine."
+    answer = trying.search(search, workload_of(ours), found.total.metric)
+    if answer.total.verdict != "slower":
+        say("Run again here and now, it is not surely slower: the difference lies in what was not recorded.")
+    plain["answer"] = answer.as_json()
+    if not as_json:
+        held = suspects
+        cannot = {name: each.untried for name, each in held.held.items() if each.untried}
+        told = Told(held.titles(), held.evidence(), held.cures(), cannot, {}, found.phases)
+        click.echo(answer_text(answer, told, width(), (found.slow, found.quick)))
+    return ""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Host
-from tare.base.mounts import Mount, mounts
+from tare.base.processes import Mount, mounts
 
 PARENT = "tare"  # everything that we make lies in this folder of each hierarchy
 PIDS_LIMIT = 4096  # a fork bomb must not take the device with it

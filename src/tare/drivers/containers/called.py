@@ -12,8 +12,7 @@ from typing import ClassVar, Protocol
 
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
-from tare.base.mounts import mounts
-from tare.base.processes import Identity, identity, is_root
+from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree

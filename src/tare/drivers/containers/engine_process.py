@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host
-from tare.base.mounts import mounts
+from tare.base.processes import mounts
 
 UNIX = "unix://"
 

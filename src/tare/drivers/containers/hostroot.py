@@ -17,8 +17,7 @@ from pathlib import PurePath, PurePosixPath
 from typing import Any
 
 from tare.base.host import Host, ImageConfig, Site
-from tare.base.mounts import Mount, holding, mounts
-from tare.base.processes import identity
+from tare.base.processes import Mount, holding, identity, mounts
 from tare.drivers import layers
 from tare.drivers.layers import KERNELS, is_a_layer
 

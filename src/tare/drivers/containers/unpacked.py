@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.base.errors import ObstacleError, TareError
+from tare.base.errors import ObstacleError, TareError, did_you_mean
 from tare.base.files import state_dir
 from tare.base.host import ImageConfig, LocalHost
-from tare.base.near_name import did_you_mean
 from tare.drivers.containers import engine
 
 _WITHIN_S = 1800

@@ -123,7 +123,7 @@ def _needs(module: bytes) -> list[str]:
 
 
 AGENT = "/run/tare/agent"  # a folder that Python runs
-_MODULES = ("__init__", "agents/__init__", "agents/guest", "agents/guest_jobs", "agents/guest_streams")
+_MODULES = ("__init__", "agents/__init__", "agents/guest", "agents/guest_jobs")
 _MAIN = "from tare_inside.agents.guest import main\n\nmain()\n"
 _COMPILE = """import py_compile, sys
 for name in sys.argv[3:]:

@@ -18,8 +18,7 @@ from pydantic import Field
 from tare.base import units
 from tare.base.errors import ObstacleError, TareError, TrialError
 from tare.base.host import Exit, Host, InnerHost, Job, LocalHost, Scope, Site
-from tare.base.mounts import mounts
-from tare.base.processes import is_root
+from tare.base.processes import is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits
 from tare.drivers.cgroups.job import GroupPlatform

@@ -23,8 +23,7 @@ from tare.base.host import Completed, Exit, Host, Job, Process, Scope, Site
 from tare.drivers.cgroups import orphans
 from tare.drivers.cgroups.job import with_oom_note
 from tare.drivers.containers.oci import PATH
-from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilent, Link, checked, sight
-from tare.drivers.guests.relay import relayed
+from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilent, Link, checked, relayed, sight
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json
 from tare_inside.agents.guest_jobs import names

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel
-from tare.drivers.kernel_files import KernelFile, number
-from tare.drivers.sensors.folders import text_of, within
+from tare.drivers.kernel_files import KernelFile, number, text_of, within
 from tare.parts.protocols import Json
 
 # Servers and desktops; then the boards, whose GPU is a part of the chip.

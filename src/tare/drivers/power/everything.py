@@ -7,9 +7,8 @@ import pkgutil
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 
-from tare.base.errors import TareError
+from tare.base.errors import TareError, did_you_mean
 from tare.base.host import Host
-from tare.base.near_name import did_you_mean
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import power
 from tare.drivers.power import named_mode

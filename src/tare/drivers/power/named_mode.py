@@ -28,9 +28,8 @@ from tare.base.processes import boot_id
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.power import hotplug
 from tare.drivers.power.backend import PowerRequest, Settings, WithoutClocks, known
-from tare.drivers.power.board import board
+from tare.drivers.power.board import Conf, PowerModel, board
 from tare.drivers.power.hotplug import online
-from tare.drivers.power.nvpmodel import Conf, PowerModel
 
 COMMAND = "nvpmodel"
 STATUS = "/var/lib/nvpmodel/status"  # where nvpmodel itself keeps the mode over a reboot

@@ -24,8 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tare.base.host import Host
-from tare.drivers.kernel_files import whole
-from tare.drivers.sensors.folders import folders, text_of
+from tare.drivers.kernel_files import folders, text_of, whole
 
 HWMON = "/sys/class/hwmon/hwmon{}"
 _IIO = ("/sys/bus/iio/devices/iio:device{}", "/sys/bus/i2c/drivers/ina3221x/{}/iio:device{}")

@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 from tare.base.errors import TrialError
 from tare.base.host import Host, Scope
-from tare.base.mounts import holding, mounts
-from tare.base.processes import Owner
+from tare.base.processes import Owner, holding, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups.files import own_groups, threads_file
 from tare.drivers.containers.oci import STATE

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
+from tare.base.errors import unknown_name
 from tare.base.host import Completed, Host, Job, facts_of
-from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PER_SECOND, parse_quantity
 from tare.drivers.places import SOURCE, Malloc, built_in_env, launched

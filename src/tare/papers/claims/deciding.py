@@ -13,15 +13,13 @@ from functools import lru_cache
 
 from tare.analysis.compare import MOST, TIE, Contest, judge
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.fleet.stores import sides_of_stores
+from tare.analysis.fleet.random_effects import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import FLOOR
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.papers import claims as folder
 from tare.papers.claims.contrasts import store_of
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.model import (
     COUNTED,
     FAILS,
@@ -32,6 +30,7 @@ from tare.papers.claims.model import (
     Check,
     Claim,
     Look,
+    Population,
     Wants,
     Word,
     figure_words,

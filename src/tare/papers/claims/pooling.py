@@ -16,9 +16,8 @@ from tare.analysis.order import far_from_block
 from tare.analysis.statistics import ALPHA
 from tare.analysis.variability import epoch_means
 from tare.papers.claims import metrics
-from tare.papers.claims.evidence import Population, device_facts, software
 from tare.papers.claims.factors import cell_of, is_medium
-from tare.papers.claims.model import ASSUMED
+from tare.papers.claims.model import ASSUMED, Population, device_facts, software
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import (

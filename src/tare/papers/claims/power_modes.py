@@ -15,8 +15,8 @@ from tare.analysis.choose.predict.linear import PAPER_MODES, papers_choice, regr
 from tare.analysis.labels import text
 from tare.papers.claims import metrics
 from tare.papers.claims.contrasts import Cells, Series, where, without
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import Cell, Value, is_bare
+from tare.papers.claims.model import Population
 from tare.records.trials import collected, grouped
 
 FEATURES = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")

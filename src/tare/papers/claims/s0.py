@@ -12,10 +12,9 @@ from collections.abc import Callable
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import conditions, each, tendency
 from tare.papers.claims.contrasts import Cells, against, falling, joined, minus, pooled, trend
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import Cell, factor_named, infers, is_bare, is_container, level, trains
 from tare.papers.claims.metrics import WORDS, Names
-from tare.papers.claims.model import Check, Claim, Look, Wants
+from tare.papers.claims.model import Check, Claim, Look, Population, Wants
 from tare.papers.claims.power_modes import by_clocks
 from tare.records.model import Record
 from tare.records.trials import grouped

@@ -9,7 +9,7 @@ from statistics import median
 from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EVERY, FIRST, NEVER, WARM, WORKERS, reads
 from tare.analysis.resources.pipeline import HIDDEN_SHARE, predicted_stall
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import conditions, each, excused, tendency
+from tare.papers.claims.checks import SAME, UNSURE, by_speed, conditions, each, excused, medium_effect, tendency
 from tare.papers.claims.contrasts import (
     Cells,
     Series,
@@ -24,10 +24,8 @@ from tare.papers.claims.contrasts import (
     trend,
     where,
 )
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import Cell, Value, factor_named, level, medium_factor, trains
-from tare.papers.claims.media import SAME, UNSURE, by_speed, medium_effect
-from tare.papers.claims.model import Claim, Look
+from tare.papers.claims.model import Claim, Look, Population
 from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it

@@ -11,7 +11,7 @@ from statistics import fmean, median
 
 from tare.analysis.model import Measurement
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import conditions, each, excused, labels, tendency
+from tare.papers.claims.checks import by_speed, conditions, each, excused, labels, tendency
 from tare.papers.claims.contrasts import (
     Cells,
     Series,
@@ -30,11 +30,9 @@ from tare.papers.claims.contrasts import (
     trend,
     where,
 )
-from tare.papers.claims.evidence import Population, software
 from tare.papers.claims.factors import Cell, Value, factor_named, is_bare, level, medium_factor, trains
-from tare.papers.claims.media import by_speed
 from tare.papers.claims.metrics import Names
-from tare.papers.claims.model import Check, Claim, Look, Wants
+from tare.papers.claims.model import Check, Claim, Look, Population, Wants, software
 from tare.papers.claims.pooling import LATER_EPOCHS
 from tare.papers.claims.power_modes import by_clocks, by_mode, close_share, default_mode, errors, grid
 from tare.papers.claims.s0 import by_model

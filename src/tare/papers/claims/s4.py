@@ -7,7 +7,7 @@ from statistics import median
 
 from tare.analysis.cells import PLACEMENT
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import conditions, excused, tendency
+from tare.papers.claims.checks import by_speed, conditions, excused, tendency
 from tare.papers.claims.contrasts import (
     Cells,
     against,
@@ -23,7 +23,6 @@ from tare.papers.claims.contrasts import (
     without,
 )
 from tare.papers.claims.deciding import words_of
-from tare.papers.claims.evidence import Population
 from tare.papers.claims.factors import (
     CONTAINERS,
     Cell,
@@ -38,8 +37,7 @@ from tare.papers.claims.factors import (
     on,
     stack_names,
 )
-from tare.papers.claims.media import by_speed
-from tare.papers.claims.model import HOLDS, Check, Claim, Look, Wants
+from tare.papers.claims.model import HOLDS, Check, Claim, Look, Population, Wants
 from tare.records.model import Record
 from tare.records.trials import is_board
 

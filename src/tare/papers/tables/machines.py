@@ -76,8 +76,6 @@ def cannot_be_run(study: str, obstacles: Sequence[Ruling]) -> str:
     return f"{study} cannot be run there: {'; '.join(str(each).strip().rstrip('.') for each in told[:_SHOWN])}{more}"
 
 
-
-
 @dataclass(frozen=True)
 class Machine:
     """What was kept of one machine."""

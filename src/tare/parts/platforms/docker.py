@@ -12,8 +12,7 @@ from pydantic import model_validator
 
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
-from tare.base.mounts import Mount, holding, mounts
-from tare.base.processes import identity, ulimits
+from tare.base.processes import Mount, holding, identity, mounts, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, orphans, tree

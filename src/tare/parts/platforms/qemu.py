@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.guests import vfio
+from tare.drivers.guests import qemu
 from tare.drivers.guests.machine import BootContext, Choice
 from tare.drivers.guests.qemu import Board, QemuGuest
 from tare.parts.protocols import Json
@@ -48,7 +48,7 @@ _ARM_PARTS = {
 class Qemu(QemuGuest):
     """Run in a virtual machine of QEMU: a kernel of its own, the device's software, no network."""
 
-    gpu: vfio.Gpu | None = None
+    gpu: qemu.Gpu | None = None
     """A GPU that is passed through (VFIO), by its PCI address; auto: the one bound to vfio-pci. Needs KVM."""
 
     def choices(self, host: Host) -> list[Choice]:
@@ -63,17 +63,17 @@ class Qemu(QemuGuest):
             return own
         if self.accel == "tcg":
             return [*own, obstacle("needs.kvm", "a GPU is passed to a machine with KVM only: leave `accel: tcg` out.")]
-        return [*own, *vfio.obstacles(host, self.gpu, self.guest_kernel())]
+        return [*own, *qemu.obstacles(host, self.gpu, self.guest_kernel())]
 
     def needed_modules(self) -> tuple[str, ...]:
-        return self.modules if self.gpu is None else (*self.modules, *vfio.DRIVERS)
+        return self.modules if self.gpu is None else (*self.modules, *qemu.DRIVERS)
 
     def passed(self, host: Host) -> Sequence[str]:
-        return () if self.gpu is None else vfio.words(host, self.gpu)
+        return () if self.gpu is None else qemu.words(host, self.gpu)
 
     def machine_facts(self, boot: BootContext) -> dict[str, Json]:
         own = super().machine_facts(boot)
-        return own if self.gpu is None else {**own, "gpu": dict(vfio.facts(boot.host, self.gpu))}
+        return own if self.gpu is None else {**own, "gpu": dict(qemu.facts(boot.host, self.gpu))}
 
     def board(self) -> Board | None:
         found = _BOARDS.get(platform.machine())

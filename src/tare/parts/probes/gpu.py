@@ -30,8 +30,8 @@ from tare.drivers.kernel_files import FileFeed
 from tare.drivers.nvidia import devices as integrated_gpu
 from tare.drivers.nvidia import nvml
 from tare.drivers.nvidia.nvml import Gpu as Device
-from tare.drivers.sensors import amdsmi, other_gpus
-from tare.drivers.sensors.amdsmi import AmdGpu
+from tare.drivers.sensors import other_gpus
+from tare.drivers.sensors.other_gpus import AmdGpu
 from tare.parts.protocols import Feed, Probe, Reading
 
 SLOW_PERIOD_S = 1.0
@@ -65,7 +65,7 @@ class Gpu(Probe):
         except TareError:
             devices = []  # its obstacle says so; a trial goes on without it
         others = [] if devices else other_gpus.cards(host)
-        if {card.vendor for card in others} == {"AMD"} and (theirs := amdsmi.gpus(host)):
+        if {card.vendor for card in others} == {"AMD"} and (theirs := other_gpus.amd_gpus(host)):
             return GpuFeed(host, [_of_amd(host, device, self.share) for device in theirs])
         if others:
             return FileFeed("gpu", host, other_gpus.files(host))

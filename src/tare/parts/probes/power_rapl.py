@@ -13,8 +13,7 @@ from typing import NamedTuple
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel
-from tare.drivers.kernel_files import is_gone, whole
-from tare.drivers.sensors.folders import Folder, folders, text_of, told_apart
+from tare.drivers.kernel_files import Folder, folders, is_gone, text_of, told_apart, whole
 from tare.drivers.sensors.meters import EnergyCounter
 from tare.parts.protocols import Feed, Probe, Reading
 

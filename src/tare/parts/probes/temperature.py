@@ -9,8 +9,16 @@ from pydantic import Field
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, PositiveSeconds, Seconds
-from tare.drivers.kernel_files import FileFeed, KernelFile, make_reading
-from tare.drivers.sensors.folders import Sensor, milli_celsius, sensors_by_word, sensors_of, within
+from tare.drivers.kernel_files import (
+    FileFeed,
+    KernelFile,
+    Sensor,
+    make_reading,
+    milli_celsius,
+    sensors_by_word,
+    sensors_of,
+    within,
+)
 from tare.parts.protocols import Feed, Probe, Reading
 
 _ANSWER_S = 3.0

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, PositiveSeconds
-from tare.drivers.kernel_files import FileFeed, KernelFile, number
-from tare.drivers.sensors.folders import folders, text_of, told_apart, within
+from tare.drivers.kernel_files import FileFeed, KernelFile, folders, number, text_of, told_apart, within
 from tare.parts.protocols import Feed, Probe
 
 _CPUS = "/sys/devices/system/cpu"

@@ -15,8 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from tare.base.errors import unknown_name
 from tare.base.host import Host, Job
-from tare.base.near_name import unknown_name
 from tare.base.rulings import Ruling
 from tare.drivers.storage.folders import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
 from tare.drivers.workloads.torch import Size, TorchWorkload, training_s

@@ -1,4 +1,9 @@
-"""The front of configurations worth choosing from, how sure it is, and what a default loses."""
+"""The front of configurations worth choosing from, how sure it is, and what a default loses.
+
+A note where rows of several models are taken for trials of one configuration.
+"""
+
+from __future__ import annotations
 
 import json
 import time
@@ -7,14 +12,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.choose.configurations import assignments
-from tare.analysis.choose.front import front_of_singles, pareto
+from tare.analysis.choose.configurations import assignments, mixed_notes
+from tare.analysis.choose.front import _on_front, front_of_singles, on_front, pareto
 from tare.analysis.observations import table_observations
 from tare.analysis.table import Table
 from tare.base.errors import StudyError
+from tare.cli import tare as verbs
 from tare.records.trials import TrialRow
 
 
@@ -250,3 +257,52 @@ def test_a_table_is_answered_by_columns_as_it_is_row_by_row(cells):
 def test_rows_of_other_work_are_looked_at_one_by_one(name):
     table = Table(Path("t.csv"), {name: ["1", "2"], "ms": ["1", "2"], "joules": ["2", "1"]})
     assert front_of_singles(table, [name], ["ms", "joules"]) is None
+
+
+@given(st.integers(0, 99), st.integers(2, 4), st.sampled_from([0, 3, 300, 1e300]))
+def test_of_many_points_those_that_one_beats_are_not_sorted_and_the_front_is_the_same(seed, figures, levels):
+    points = np.random.default_rng(seed).random((1200, figures)) ** 3
+    points = np.floor(points * levels) if levels else points * 0
+    assert (on_front(points) == _on_front(points)).all()
+
+
+NOTE = "column 'model' differs within configurations: --group model keeps its values apart."
+HEAD = "model,mode,run,seen,ms,joules\n"
+MIXED = HEAD + "lenet5,1,a,5,1.0,2.0\nvgg11,1,b,6,9.0,8.0\nlenet5,2,c,7,2.0,1.0\nvgg11,2,d,8,8.0,9.0\n"
+APART = HEAD + "lenet5,1,a,5,1.0,2.0\nlenet5,1,b,6,1.1,2.1\nvgg11,2,c,7,2.0,1.0\nvgg11,2,d,8,2.1,1.1\n"
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    (tmp_path / "mixed.csv").write_text(MIXED)
+    return tmp_path / "mixed.csv"
+
+
+def test_a_text_column_that_differs_within_a_configuration_is_named_and_numbers_and_ids_are_not(mixed: Path) -> None:
+    assert mixed_notes(mixed, ["mode"], None) == [NOTE]
+
+
+def test_nothing_is_said_where_the_values_are_kept_apart(mixed: Path, tmp_path: Path) -> None:
+    assert mixed_notes(mixed, ["mode"], "model") == []
+    assert mixed_notes(mixed, ["mode", "model"], None) == []
+    (tmp_path / "apart.csv").write_text(APART)
+    assert mixed_notes(tmp_path / "apart.csv", ["mode"], None) == []
+
+
+def test_a_store_is_not_looked_at(tmp_path: Path) -> None:
+    assert mixed_notes(tmp_path, ["mode"], None) == []
+
+
+@pytest.mark.parametrize("verb", [("front", "--minimise", "ms,joules"), ("recommend", "--minimise", "joules")])
+def test_both_verbs_say_it(verb: tuple[str, ...], mixed: Path) -> None:
+    name, *options = verb
+    words = ["choose", name, str(mixed), "--settings", "mode", *options]
+
+    assert NOTE in _said(words)
+    assert NOTE not in _said([*words, "--group", "model"])
+
+
+def _said(words: list[str]) -> str:
+    done = CliRunner().invoke(verbs, words)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.stderr.split())

@@ -17,7 +17,7 @@ import pytest
 from guest_without_a_machine import Guest
 from old_pythons import interpreters
 from tare.base.host import LocalHost, Reaching
-from tare_inside.agents.guest_streams import WINDOW_BYTES
+from tare_inside.agents.guest_jobs import WINDOW_BYTES
 
 LARGE = os.urandom(1 << 20) * 8
 OLD_PYTHONS = [str(path) for path in interpreters("3.[678].*")]

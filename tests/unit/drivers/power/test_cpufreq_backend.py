@@ -12,7 +12,7 @@ from tare.drivers.power import everything
 from tare.drivers.power.backend import PowerRequest, in_safe_order, nearest
 from tare.drivers.power.cpufreq import BACKEND
 from tare.parts.controls.power_mode import PowerMode
-from tare.trial.preparation import hold_controls
+from tare.trial.undo.knob import hold_controls
 from trees.files import CPUS, lay
 from trees.kernel import Board
 from trees.server import NO_TURBO, acpi, x86

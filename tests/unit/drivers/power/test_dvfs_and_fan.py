@@ -12,7 +12,7 @@ from tare.drivers.power import named_mode
 from tare.parts.controls.dvfs import Dvfs
 from tare.parts.controls.fan import FanSpeed
 from tare.parts.controls.power_mode import PowerMode
-from tare.trial.preparation import hold_controls
+from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 from trees.files import CPUS, lay
 from trees.jetson import agx_orin, agx_xavier, nano

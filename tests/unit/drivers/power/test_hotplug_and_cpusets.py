@@ -12,7 +12,7 @@ from tare.base.files import state_dir
 from tare.drivers.power import hotplug
 from tare.parts.controls.cpu import Cpu
 from tare.parts.controls.power_mode import PowerMode
-from tare.trial.preparation import hold_controls
+from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 from trees.files import CPUS, lay
 from trees.jetson import agx_orin, nano

@@ -10,7 +10,7 @@ from knobs import DEAD, journal_in
 from paper_results import at_scales
 from tare.base.errors import ControlNotHeld, TareError
 from tare.parts.controls.power_mode import PowerMode
-from tare.trial.preparation import hold_controls
+from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 from trees.jetson import agx_orin, agx_xavier, nano
 from trees.kernel import Board, Kernel

@@ -4,7 +4,7 @@ import pytest
 
 from tare.base.errors import TareError
 from tare.drivers.power import named_mode
-from tare.drivers.power.nvpmodel import parse
+from tare.drivers.power.board import parse
 from trees.jetson import RECORDINGS
 
 NANO = (RECORDINGS / "nvpmodel_nano.conf").read_text()

@@ -12,7 +12,7 @@ from tare.base.host import LocalHost
 from tare.base.units import cores
 from tare.parts.controls.cpu import Cpu
 from tare.testing import FakeHost
-from tare.trial.preparation import hold_controls
+from tare.trial.undo.knob import hold_controls
 
 FOLDER = "/sys/devices/system/cpu"
 

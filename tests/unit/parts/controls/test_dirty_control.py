@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from tare.base.errors import ControlNotHeld, TareError
 from tare.parts.controls.dirty import Dirty
 from tare.testing import FakeHost
-from tare.trial.preparation import hold_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls
 
 VM = "/proc/sys/vm"
 FOUND = {

@@ -17,8 +17,8 @@ from tare.drivers.storage.residency import residency
 from tare.parts.controls.storage import Storage
 from tare.parts.protocols import TenantPlace
 from tare.testing import FakeHost
-from tare.trial.preparation import hold_controls
 from tare.trial.undo.journal import Journal
+from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 
 NOTHING = {"medium": [], "placed": []}

@@ -11,7 +11,7 @@ import pytest
 from small_linux import SmallLinux
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Completed, Site
-from tare.base.mounts import holding, mounts
+from tare.base.processes import holding, mounts
 from tare.drivers import layers
 from tare.drivers.containers import hostroot
 from tare.drivers.containers.hostroot import Bind, Top

@@ -203,3 +203,14 @@ def test_a_host_that_cannot_be_asked_is_an_obstacle() -> None:
 
     assert str(command("true").obstacles(FakeHost())[0]).startswith("the host could not be asked for 'true'")
     assert str(command("true").obstacles(mute)[0]).startswith("the host could not be asked for 'true'")
+
+
+@pytest.mark.parametrize(("written", "means"), [("torch", "torch"), ("none", "none"), (True, "torch"), (False, "none")])
+def test_what_a_study_says_becomes_a_name(written: object, means: str) -> None:
+    assert Command.model_validate({"argv": ["true"], "attach": written}).attach == means
+
+
+@pytest.mark.parametrize("written", ["tensorflow", 1, None, "yes"])
+def test_anything_else_is_refused(written: object) -> None:
+    with pytest.raises(ValidationError, match="attach"):
+        Command.model_validate({"argv": ["true"], "attach": written})

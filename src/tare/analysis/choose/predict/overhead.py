@@ -24,12 +24,11 @@ from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, table_observations, usable_attempts
 from tare.analysis.table import read_table
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
 from tare.records.model import varied
+from tare.records.schema import is_store
 from tare.records.store import Store
 from tare.records.trials import grouped
-from tare.records.unpack import is_store
 
 PLATFORM = "platform"
 FEWEST_PAIRS = 2  # of a mode, to know its noise

@@ -25,8 +25,8 @@ from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting, columns_of
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.base.errors import StudyError
+from tare.records.schema import is_store
 from tare.records.trials import TrialRow, grouped
-from tare.records.unpack import is_store
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tare.analysis.choose.configurations import NAMES, Column, column_for
 from tare.analysis.observations import columns_of, number, observations
-from tare.base.errors import StudyError
-from tare.base.near_name import unknown_name
+from tare.base.errors import StudyError, unknown_name
+from tare.records.schema import is_store
 from tare.records.trials import TrialRow
-from tare.records.unpack import is_store
 
 GROWS_WITH_THE_JOB = ("time", "energy", "cost")
 OF_THE_RUN = ("wall_s", "cpu_s", "energy_j")  # of a store: figures of the whole trial, not of one step

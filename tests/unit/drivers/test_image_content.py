@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from tare.base.errors import StudyError
-from tare.drivers.images import content as image_python
-from tare.drivers.images.content import gather, libraries
-from tare.drivers.images.importing import into_folder
-from tare.drivers.images.tree import Tree, write_folder, write_tar
+from tare.drivers import images as image_python
+from tare.drivers.images import Tree, gather, into_folder, libraries, write_folder, write_tar
 
 PYTHON = str(Path(sys.executable).resolve())
 

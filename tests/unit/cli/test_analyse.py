@@ -1,4 +1,4 @@
-"""`tare analyse kernel` on a store: its tables as text and as one JSON document."""
+"""`tare analyse kernel` and `tare analyse devices` on a store: tables as text and as one JSON document, refusals."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
+from some_fleets import Board, boards, fleet_store
 from some_records import draft, ended, run_one
 from tare.base.errors import TareError
+from tare.cli import tare
 from tare.cli.analyse import kernel as command
 from tare.records.parquet import TableFiles, TableName
 from tare.records.store import Store
@@ -57,3 +59,35 @@ def test_a_store_without_traces_says_how_to_get_some(tmp_path):
     done = CliRunner().invoke(command, [str(tmp_path / "plain")])
     assert isinstance(done.exception, TareError)
     assert "probes: [perf" in str(done.exception)
+
+
+def told(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(tare, ["analyse", "devices", *map(str, arguments)])
+
+
+def test_it_tells_of_each_device_and_of_all(tmp_path: Path) -> None:
+    store = fleet_store(tmp_path / "store", [*boards(3), Board("odd", slower=0.5)], blocks=2)
+    said = told(store)
+
+    assert said.exit_code == 0
+    assert "all devices" in said.output
+    assert "median step: each device among identical devices" in said.output
+    whole = json.loads(told(store, "--json").output)
+    assert whole["quantities"][0]["metric"] == "step_s"
+    assert [each["device"] for each in whole["quantities"][0]["standings"]] == ["odd", "orin-1", "orin-2", "orin-3"]
+    other = json.loads(told(store, "--json", "--metric", "wall_s", "--margin", "1%").output)
+    assert [each["metric"] for each in other["quantities"]] == ["wall_s"]
+    assert other["margin"] == 0.01
+    wrong = told(store, "--metric", "speed")
+    assert "No metric 'speed'" in str(wrong.exception)
+
+
+def test_one_device_is_a_sentence(tmp_path: Path) -> None:
+    said = told(fleet_store(tmp_path / "store", boards(1), blocks=1))
+
+    assert said.exit_code == 0
+    assert "There is one device here" in said.output
+
+
+def test_a_store_must_be_named() -> None:
+    assert told().exit_code == 2

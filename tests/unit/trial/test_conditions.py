@@ -1,18 +1,24 @@
-"""Trials that start as warm as the first one, and end before the device harms itself."""
+"""The conditions of a trial: as warm as the first one, on a device that is not busy, from the same image."""
 
+from __future__ import annotations
+
+import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from some_records import draft as a_record
+from tare.base.errors import TrialError
 from tare.base.host import Exit, Job, LocalHost
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.temperature import Temperature
+from tare.records.model import Record
 from tare.testing import FakeClock
 from tare.trial import conditions
-from tare.trial.conditions import HeatGuard, cooled, guarded_from_heat
+from tare.trial.conditions import Glance, HeatGuard, advice, cooled, glance, guarded_from_heat, refuse_another
 from tare.trial.tenants import Tenant, run_together
 from trees import sensors
 
@@ -126,3 +132,66 @@ def test_a_cool_device_disturbs_nobody(tmp_path):
         run_together([tenant], 30.0, host.clock, guard)
     assert tenant.exit.code == 0
     assert facts == {}
+
+
+ME, OTHER, THIRD = (os.getpid(), "tare"), (4_000_001, "cc1plus"), (4_000_002, "cc1plus")
+BEFORE = Glance(1000, 500, 50, {ME: 50, OTHER: 100})
+
+
+def later(foreign: int, ours: int = 0, capacity: int = 200) -> Glance:
+    return Glance(1000 + capacity, 500 + foreign + ours, 50 + ours, {ME: 50 + ours, OTHER: 100 + foreign, THIRD: 7})
+
+
+def test_who_uses_the_cores_is_named_before_the_first_trial():
+    said = str(advice(BEFORE, later(120)))
+    assert "other processes use 60%" in said
+    assert "(cc1plus)" in said
+    assert "above 25% a trial is invalid" in said
+    assert "`--design slices`" in said
+    assert "slices" not in str(advice(BEFORE, later(120), sliced=True))
+
+
+def test_less_than_that_makes_trials_suspect():
+    assert "above 2% a trial is suspect" in str(advice(BEFORE, later(20)))
+
+
+@pytest.mark.parametrize("after", [later(0), later(3), later(9), later(0, ours=190), later(10, capacity=1000)])
+def test_a_quiet_device_and_our_own_work_are_nothing_to_say(after: Glance):
+    assert advice(BEFORE, after) is None
+
+
+def test_two_glances_in_the_same_tick_say_nothing():
+    assert advice(BEFORE, BEFORE) is None
+
+
+def test_a_glance_reads_what_the_kernel_says(tmp_path: Path):
+    (tmp_path / "stat").write_text("cpu  10 1 20 300 5 2 3 4 0 0\ncpu0 1 2\n")
+    for pid, name, ticks in ((7, "a (b) c", "40 2 0 0"), (os.getpid(), "me", "1 2 3 4")):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / str(pid) / "stat").write_text(f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 20 0 1 0 99")
+    (tmp_path / "8").mkdir()  # gone since
+    assert glance(tmp_path) == Glance(345, 36, 10, {(7, "a (b) c"): 42, (os.getpid(), "me"): 3})
+    assert glance().capacity > 0
+
+
+SETTINGS = {"platform": "docker", "platform.image": "pt:1", "workload": "null"}
+
+
+def record(image: str, state: str = "ok", **settings: object) -> Record:
+    place = {"root": "image", "image_id": image}
+    return Record("t", 1, "s", 0, 0, 0, {**SETTINGS, **settings}, state, facts={"place": place})  # type: ignore[arg-type]
+
+
+def test_a_tag_that_moved_between_two_repeats_is_refused():
+    with pytest.raises(TrialError, match="sha256:a then, sha256:b now"):
+        refuse_another(SETTINGS, {"root": "image", "image_id": "sha256:b"}, [record("sha256:a")])
+
+
+def test_the_same_image_another_platform_and_failed_trials_are_no_reason():
+    earlier = [record("sha256:b"), record("sha256:a", **{"platform.image": "pt:2"}), record("sha256:a", state="failed")]
+
+    refuse_another(SETTINGS, {"root": "image", "image_id": "sha256:b"}, earlier)
+
+
+def test_the_hosts_own_root_has_no_image_that_could_move():
+    refuse_another(SETTINGS, {"root": "overlay", "image_id": "sha256:b"}, [record("sha256:a")])

@@ -1,1 +1,0 @@
-"""Images with this device's own software."""
