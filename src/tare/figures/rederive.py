@@ -78,7 +78,7 @@ def evidence_of(store: Store, record: Record) -> SealedEvidence:
     if "place" not in facts:
         return SealedEvidence(facts=facts)
     key = record.trial, record.attempt
-    everyone, count = store.marks(*key), _neighbours(record)
+    everyone, count = MarkColumns(store.marks(*key)), _neighbours(record)
     own = MarkRows(everyone.where(~begin_with(everyone, _prefixes(count))) if count else everyone, Mark._make)
     window = _kept_window(record)
     reported = facts.get("counted_beside", ())

@@ -44,7 +44,6 @@ from tare.records.unpack import unpacked
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tare.records.intervals import MarkColumns
     from tare.records.spool import Times, Values
     from tare.records.unpack import KeptFolder, Unpacked
 
@@ -195,7 +194,7 @@ class Store:
         """What a trial of a thinned pack was before; None for one that is as it was sealed."""
         return self._shelf.get((trial, attempt)).thinned
 
-    def marks(self, trial: str, attempt: int) -> MarkColumns:
+    def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:
         """The marks as columns: t_ns, name, edge, step."""
         from tare.records.intervals import MarkColumns
         from tare.records.parquet import read_marks
