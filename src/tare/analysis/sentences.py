@@ -145,7 +145,7 @@ UNLIKE_SIDES = _note(
 def stands_out(metric: str) -> Ruling:
     sentence = (
         f"its {metric} is more than ten robust standard deviations from the median of its level "
-        "(where most trials tie: more than 10 % off it)."
+        "(and more than 1 % off it; where most trials tie, more than 10 %)."
     )
     return Ruling("figure.outlier", "note", metric, sentence)
 

@@ -70,7 +70,7 @@ class Record:
 
     @property
     def unit(self) -> str:
-        """What its steps are for people: steps, requests or tokens."""
+        """What its steps are for people: steps, requests or decode steps."""
         return unit_of([self.settings.get("workload")])
 
     def as_json(self) -> dict[str, Json]:

@@ -168,6 +168,23 @@ def test_a_rate_that_cannot_be_used_or_was_run_again_much_later_marks_its_block(
     assert marked == {("bare", 0): sentence, ("runc", 2): sentence}
 
 
+def test_a_side_run_again_later_costs_its_blocks_alone_and_a_missing_time_none() -> None:
+    records = ramp(np.random.default_rng(5), {"bare": 410.0, "runc": 410.0}, 8)
+    again = [
+        replace(each, started_utc=f"2026-11-18T{each.block + (each.block < 2 and 10 * side):02d}:00:00Z")
+        for each in records
+        for side in [int(each.settings["platform"] == "runc")]
+    ]
+
+    found = weigh(FakeStore(again, STUDY))
+
+    assert found.comparisons[0].n == 6
+    assert {str(each.reasons[0]) for each in found.left_out} == {
+        "all its trials were run again much later: the highest rate of this block is not known."
+    }
+    assert {each.state for each in by_goal([replace(again[0], started_utc=""), *again[1:]])} == {"ok"}
+
+
 def test_another_figure_and_the_rates_themselves_are_compared_as_ever() -> None:
     records = ramp(np.random.default_rng(6), {"bare": 410.0, "runc": 410.0}, 6)
 

@@ -267,8 +267,6 @@ def need_column(word: str, known: Sequence[str], option: str, source: Path) -> C
     """The same, where nothing can be said without it; `option` is how a user names it."""
     found = column_for(word, known)
     if found is None:
-        from tare.base.errors import unknown_name
-
         raise StudyError(f"{source}: {unknown_name('column', word, list(known))} {option} names it.")
     return found
 

@@ -19,7 +19,7 @@ from tare.analysis.statistics import median_estimate
 from tare.base.rulings import Ruling
 from tare.base.text import share_text, time_text
 from tare.records.model import Record
-from tare.records.trials import counted_attempts, grouped, is_usable, started_s, usable_trials
+from tare.records.trials import counted_attempts, device_of, grouped, is_usable, started_s, usable_trials
 
 RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
 GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
@@ -90,19 +90,29 @@ def has_goal(records: Sequence[Record]) -> bool:
 def by_goal(records: Sequence[Record]) -> list[Record]:
     """Each side of a block as one trial: the highest rate that meets the goal, and the tail at a rate of all sides."""
     records = counted_attempts(records)
-    begun = [(f"{record.block}.{record.twin}", started_s(record) or 0.0) for record in records]
-    apart = {record.trial for record, far in zip(records, far_from_block(begun), strict=True) if far}
+    apart = _run_again_later(records)
     found: list[Record] = []
     at = common_rate(records)
     for held in grouped(records, _side).values():
         run = list(grouped(held, lambda r: (r.block, r.twin)).values())
         blocks = [_of_block(its, at, apart) for its in run]
         beyond = sum(
-            block.state == "invalid" and any(map(is_usable, its)) for block, its in zip(blocks, run, strict=True)
+            block.state == "invalid" and any(is_usable(each) and each.trial not in apart for each in its)
+            for block, its in zip(blocks, run, strict=True)
         )
         few = beyond <= MOST_BEYOND * len(blocks)
         found += blocks if few else [_unused(each, beyond, len(blocks)) for each in blocks]
     return found
+
+
+def _run_again_later(records: Sequence[Record]) -> set[str]:
+    """Trials that began far from the rest of their block on their device; none where it is not known of each."""
+    begun = [started_s(record) for record in records]
+    if None in begun:
+        return set()
+    places = [(device_of(record), record.block, record.twin) for record in records]
+    far = far_from_block([(place, at or 0.0) for place, at in zip(places, begun, strict=True)])
+    return {record.trial for record, is_far in zip(records, far, strict=True) if is_far}
 
 
 def _unused(block: Record, beyond: int, blocks: int) -> Record:
@@ -141,7 +151,7 @@ def _of_block(every: Sequence[Record], at: float | None, apart: Collection[str])
     found = crossing(late, 1 - every[0].settings[SHARE])
     first = next((record for record in its if record.settings[RATE] == at and is_usable(record)), None)
     metrics = {} if first is None else {name: first.metrics[name] for name in AT_ONE_RATE if name in first.metrics}
-    told = first or every[0]
+    told = first or next(iter(its), every[0])
     reasons = {each.code: each for record in its if is_usable(record) for each in record.reasons}
     if 0 < len(late) < len(every):
         sentence = (
@@ -158,7 +168,7 @@ def _of_block(every: Sequence[Record], at: float | None, apart: Collection[str])
     )
     if found and math.isfinite(found):
         return one
-    where = "no trial of it can be used"
+    where = "no trial of it can be used" if its else "all its trials were run again much later"
     if late:
         where = f"{max(late):g}/s still meets the goal" if found else f"even {min(late):g}/s misses the goal"
     sentence = f"{where}: the highest rate of this block is not known."

@@ -389,7 +389,7 @@ def notes_together(weighing: Weighing) -> list[str]:
     told = []
     for held in alike.values():
         first, *others = held.values()
-        one = replace(first, subject=some_of([names[level] for level in held])) if others else first
+        one = replace(first, subject=some_of([names.get(level, level) for level in held])) if others else first
         told.append(safe_text(note_text(one)))
     return told
 
