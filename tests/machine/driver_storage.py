@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from tare.base import processes
 from tare.base.host import Completed, LocalHost, Site
-from tare.drivers import name_leases
 from tare.parts.controls.storage import Storage
 from tare.parts.platforms.bare import Bare
 from tare.parts.protocols import TenantPlace
@@ -54,7 +54,7 @@ def _stand(host: LocalHost, control: Storage, state: Path, data: Path, journal: 
     """A throttled group on it as well, and then to be killed from outside."""
     name = f"tare-st-{os.getpid()}"
     journal.note_site("bare", name)
-    name_leases.acquire(name)
+    processes.lease_name(name)
     (state / "scratch" / name).mkdir(parents=True)
     place = Bare().open(host, Site(name, state / "scratch" / name, (data,)))
     settle_controls(host, [control], [TenantPlace(place, state, (data,))])

@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from tare.base.errors import ObstacleError, StudyError
-from tare.base.messages import say
 from tare.base.rulings import Ruling, obstacle
+from tare.base.text import say
 
 if TYPE_CHECKING:
     from tare.parts.protocols import Part, Platform

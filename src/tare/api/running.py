@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tare import __version__
 from tare.api.needs import refuse_without_power
 from tare.base.errors import ObstacleError, StudyError, TareError
-from tare.base.messages import say
-from tare.base.text import count_text
+from tare.base.text import count_text, say
 
 if TYPE_CHECKING:
     from tare.base.host import Host

@@ -28,7 +28,7 @@ from tare.api.weighing import (
     weigh_study,
 )
 from tare.base.errors import StudyError
-from tare.base.messages import heard_by
+from tare.base.text import heard_by
 
 if TYPE_CHECKING:
     from tare.studies.model import Study as Written

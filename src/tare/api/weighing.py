@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from tare.api.needs import needs_of, platform
 from tare.base.errors import ObstacleError, StudyError, unknown_name
-from tare.base.messages import say
 from tare.base.rulings import Ruling
+from tare.base.text import say
 
 if TYPE_CHECKING:
     from tare.studies.model import Study

@@ -5,13 +5,17 @@ What is mounted where, as /proc/self/mountinfo of a host says it.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import pwd
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tare.base.files import state_dir
 from tare.base.host import Host
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -185,3 +189,167 @@ def ulimits(host: Host) -> dict[str, tuple[int, int]]:
         if len(numbers) == 2:
             found[name] = (numbers[0], numbers[1])
     return found
+
+
+# One lock of the device that root's runs and everybody else's both see: the kernel's, on a folder that all can open.
+#
+# Root's own lock file is hidden from users, and theirs lie in their homes. A folder can be locked by whoever may read
+# it, nobody but root can put another in its place, and nothing has to be made, trusted or cleaned up.
+
+LOCK_FOLDERS = (Path("/run/lock"), Path("/run"), Path("/"))  # the first that is there, on every system the same one
+_LOCKS = Path("/proc/locks")
+_FLOCK = re.compile(r"FLOCK\s+\w+\s+WRITE\s+(\d+)\s+([0-9a-f]+):([0-9a-f]+):(\d+)\s")
+
+
+def lock_folder() -> Path | None:
+    """Whose lock it is; None where the user has set these locks apart (TARE_LOCK_DIR)."""
+    if os.environ.get("TARE_LOCK_DIR"):
+        return None
+    return next((each for each in LOCK_FOLDERS if each.is_dir() and os.access(each, os.R_OK)), None)
+
+
+def locked(place: Path) -> int | None:
+    """The lock as a descriptor to be closed; None where another one has it."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError:  # a file system without locks: each user has only the own one
+        pass
+    return descriptor
+
+
+def lock_holder(place: Path) -> int | None:
+    """The process that has the lock, as far as the kernel tells."""
+    found = place.stat()
+    at = (os.major(found.st_dev), os.minor(found.st_dev), found.st_ino)
+    with contextlib.suppress(OSError):
+        for pid, major, minor, inode in _FLOCK.findall(_LOCKS.read_text()):
+            if (int(major, 16), int(minor, 16), int(inode)) == at and int(pid) > 0:
+                return int(pid)
+    return None
+
+
+def words_of(pid: int) -> tuple[str, ...]:
+    """The command line of a process; nothing where that is hidden."""
+    try:
+        return tuple(Path(f"/proc/{pid}/cmdline").read_text(errors="replace").rstrip("\0").split("\0"))
+    except OSError:
+        return ()
+
+
+def is_unprivileged(pid: int | None) -> bool:
+    """Whether the lock is held by somebody who could take it to keep root out: anyone but root.
+
+    The kernel names the holder where it can be seen at all; one that cannot be (another pid namespace) may be anyone.
+    """
+    if pid is None:
+        return True
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid != 0
+    except OSError:
+        return True
+
+
+def lock_busy(place: Path) -> str:
+    """Who has the device, and what to do."""
+    if lock_holder(place) is None:
+        return f"{lock_owner(place)}\n`fuser {place}` names its process, as root."
+    advice = "Wait until it ends, or ask its owner to stop it: it then restores the device by itself."
+    return f"{lock_owner(place)}\n{advice}"
+
+
+def lock_owner(place: Path) -> str:
+    """Who has the device."""
+    pid = lock_holder(place)
+    return f"another user's run owns this device{'' if pid is None else f': pid {pid}{_whose(pid)}'}."
+
+
+def _whose(pid: int) -> str:
+    try:
+        uid = Path(f"/proc/{pid}").stat().st_uid
+    except OSError:
+        return ""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    line = " ".join(words_of(pid))
+    return f", of {name}" + (f" (`{line[:80]}`)" if line else "")
+
+
+# Which names are in use: each process that makes places says so first, in a file that carries its own name.
+#
+# A container, group, mount or folder without a living claim is what a dead run left behind. The file need not be
+# removed for that: a dead owner's claims are void.
+
+SYSTEM_LEASES = Path("/run/tare/owners")
+
+
+def lease_name(name: str) -> None:
+    """Say that this process makes things under `name`, before it makes any."""
+    first, *others = _lease_folders()
+    try:
+        is_first = _note_lease(first, name)
+    except OSError:
+        if not others:
+            raise
+        is_first = _note_lease(others[0], name)
+    if is_first:
+        remove_stale_leases()  # so that the folder does not grow with every run
+
+
+def _note_lease(folder: Path, name: str) -> bool:
+    """Add a name to this process's file; whether that was made for it."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder / f"{Owner.me()}:{boot_id()}", flags, 0o644)
+    try:
+        is_new = os.fstat(descriptor).st_size == 0
+        os.write(descriptor, f"{name}\n".encode())
+    finally:
+        os.close(descriptor)
+    return is_new
+
+
+def leased_names() -> dict[str, Owner]:
+    """Every name that a living process has claimed, and that process."""
+    found: dict[str, Owner] = {}
+    for path in _lease_files():
+        owner = _living_owner(path)
+        if owner is not None:
+            with contextlib.suppress(OSError):  # it ended just now, and someone removed its file
+                found |= dict.fromkeys(path.read_text().split(), owner)
+    return found
+
+
+def remove_stale_leases() -> None:
+    """Remove the files of processes that are no more.
+
+    A process that runs keeps its file, also if this one sees another boot id (in a namespace with one of its own).
+    """
+    for path in _lease_files():
+        owner = Owner.parse(path.name.rpartition(":")[0])
+        if owner is None or not owner.is_alive():
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _lease_folders() -> list[Path]:
+    """Root's claims are in one place, whatever its state folder is; others' and those of a read-only /run in it."""
+    own = state_dir() / "owners"
+    return [SYSTEM_LEASES, own] if os.geteuid() == 0 else [own]
+
+
+def _lease_files() -> list[Path]:
+    folders = dict.fromkeys([SYSTEM_LEASES, *_lease_folders()])
+    return [path for folder in folders if os.access(folder, os.R_OK | os.X_OK) for path in sorted(folder.iterdir())]
+
+
+def _living_owner(path: Path) -> Owner | None:
+    """The process that a file is called after, if it still runs."""
+    text, _, boot = path.name.rpartition(":")
+    owner = Owner.parse(text)
+    return owner if owner is not None and boot == boot_id() and owner.is_alive() else None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -481,3 +484,31 @@ def natural_key(text: str) -> tuple[tuple[int, float, str], ...]:
     """To sort by: numbers in a text count as numbers, so that `batch 8` comes before `batch 16`."""
     pieces = re.split(r"(\d+(?:\.\d+)?)", text)
     return tuple((0, float(piece), "") if number % 2 else (1, 0.0, piece) for number, piece in enumerate(pieces))
+
+
+# Messages for people while something is done: to stderr, so that stdout holds nothing but data, or to a listener.
+
+Listener = Callable[[str], object]
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(f"{safe_lines(text)}\n")  # a device, a file or a workload may be quoted in it
+    sys.stderr.flush()
+
+
+_listener: ContextVar[Listener] = ContextVar("listener", default=_to_stderr)
+
+
+def say(text: str) -> None:
+    """One message."""
+    _listener.get()(text)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Meanwhile messages go to `listener`, and not to stderr."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)

@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import damage_named, near_names, unknown_name
-from tare.base.messages import say as say
 from tare.base.rulings import Ruling
+from tare.base.text import say as say
 from tare.cli.options import STORE, json_option
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from click.core import ParameterSource
 from tare.api.running import run_into, study_text
 from tare.api.weighing import Script, choose_platform, fetched, sides, weigh_study
 from tare.base.errors import TareError
-from tare.base.messages import heard_by
-from tare.base.text import share_text
+from tare.base.text import heard_by, share_text
 from tare.cli.endings import finish
 from tare.cli.options import FOLDER, ShareOption, json_option, margin_option, need, output_option
 from tare.cli.scaffold import Verb, reading, say

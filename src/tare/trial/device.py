@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
-from tare.base import locks as shared_lock
+from tare.base import processes
 from tare.base.errors import BusyError, NotPermittedError, TareError
 from tare.base.files import ROOT_STATE, state_dir
 from tare.base.host import Host
@@ -153,16 +153,16 @@ class DeviceLock:
         Anybody can take that lock and keep it. So root's commands take it where it is free, and otherwise go on: only
         root's own lock, which nobody else can open, keeps root out.
         """
-        place = shared_lock.folder()
+        place = processes.lock_folder()
         if place is None:
             return None
-        while (descriptor := shared_lock.taken(place)) is None and self._run != GUARDIAN:
-            pid = shared_lock.holder(place)
-            if os.geteuid() == 0 and shared_lock.is_unprivileged(pid):
-                self.overruled = f"{shared_lock.owner(place)[:-1]}; root's command continues."
+        while (descriptor := processes.locked(place)) is None and self._run != GUARDIAN:
+            pid = processes.lock_holder(place)
+            if os.geteuid() == 0 and processes.is_unprivileged(pid):
+                self.overruled = f"{processes.lock_owner(place)[:-1]}; root's command continues."
                 return None
-            if pid is None or GUARDIAN_MODULE not in shared_lock.words_of(pid) or time.monotonic() > until_s:
-                raise BusyError(shared_lock.busy(place))
+            if pid is None or GUARDIAN_MODULE not in processes.words_of(pid) or time.monotonic() > until_s:
+                raise BusyError(processes.lock_busy(place))
             time.sleep(0.1)
         return descriptor
 
@@ -186,14 +186,14 @@ class DeviceLock:
 
 def in_use(state: Path, device: str) -> str | None:
     """Who has the device now, in a sentence; None where nobody has. Takes nothing."""
-    path, place = lock_dir(state) / f"{device}.lock", shared_lock.folder()
+    path, place = lock_dir(state) / f"{device}.lock", processes.lock_folder()
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         reported = json.loads(path.read_bytes())
         if Owner(int(reported["pid"]), int(reported["started"])).is_alive():
             run = f", run {str(reported['run'])[:200]!r}" if reported.get("run") else ""
             return f"pid {reported['pid']}{run}, owns this device since {_clock(reported['since'])}."
-    if place is not None and shared_lock.holder(place) is not None:
-        return shared_lock.owner(place)
+    if place is not None and processes.lock_holder(place) is not None:
+        return processes.lock_owner(place)
     return None
 
 

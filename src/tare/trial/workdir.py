@@ -13,11 +13,10 @@ from threading import Lock
 from typing import Any
 
 import tare_inside
-from tare.base import untrusted
+from tare.base import processes, untrusted
 from tare.base.errors import TareError
 from tare.base.host import LISTENER, Heard, LocalHost
 from tare.base.processes import mounts
-from tare.drivers import name_leases
 from tare.drivers.storage import folders
 from tare_inside.folders import remove_tree
 
@@ -30,7 +29,7 @@ def prepare_workdir(name: str, scratch: Path) -> Path:
     It lies in memory where there is a tmpfs: the marks are written there during the timed loop,
     and the kernel must not write them back to a disk that is being measured.
     """
-    name_leases.acquire(name)
+    processes.lease_name(name)
     workdir = (SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else scratch) / f"{name}-workdir"
     workdir.mkdir(mode=0o700)
     source = Path(tare_inside.__file__).parent

@@ -94,7 +94,7 @@ def _of_this_user():
 
 
 def _of_another_user():
-    """By the folder that the runs of all users lock (`tare.base.locks`)."""
+    """By the folder that the runs of all users lock (`tare.base.processes`)."""
     place = shared_folder()
     try:
         pid = None if place is None else holder(place)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.base import locks
+from tare.base import processes
 from tare.base.errors import BusyError
 from tare.trial.device import GUARDIAN, GUARDIAN_MODULE, ROOT_LOCKS, DeviceLock, in_use
 from tare.trial.undo import guardian
@@ -48,7 +48,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_uid == os.geteuid() and not folder.stat().st_mode & 0o001 and folder != Path("/"):
             folder.chmod(folder.stat().st_mode | 0o011)
-    monkeypatch.setattr(locks, "FOLDERS", (shared,))
+    monkeypatch.setattr(processes, "LOCK_FOLDERS", (shared,))
     monkeypatch.setattr("tare.trial.device.ROOT_LOCKS", tmp_path / "roots")
     return shared
 
@@ -117,7 +117,7 @@ def test_two_state_folders_of_one_user_are_one_device(place: Path, monkeypatch: 
 
 
 def test_a_guardian_puts_back_what_nobody_else_would_even_if_another_user_was_quicker(place: Path):
-    held = locks.taken(place)
+    held = processes.locked(place)
     assert held is not None
     try:
         with DeviceLock(place.parent / "state", "dev", GUARDIAN):
@@ -128,8 +128,8 @@ def test_a_guardian_puts_back_what_nobody_else_would_even_if_another_user_was_qu
 
 def test_locks_that_the_user_set_apart_are_apart(place: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("TARE_LOCK_DIR", str(tmp_path / "mine"))
-    assert locks.folder() is None
-    held = locks.taken(place)
+    assert processes.lock_folder() is None
+    held = processes.locked(place)
     assert held is not None
     try:
         with DeviceLock(tmp_path / "state", "dev"):

@@ -10,7 +10,7 @@ import pytest
 
 from tare.api.weighing import weigh_study
 from tare.base.errors import StudyError, TareError
-from tare.base.messages import heard_by
+from tare.base.text import heard_by
 from tare.cli import weigh
 from tare.cli.weigh import STEP, WITHIN, at_rates, ramp_goal, rate_text, rates_around, rates_to_try, search
 from tare.plan.matrix import cells

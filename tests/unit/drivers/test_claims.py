@@ -5,15 +5,15 @@ import sys
 
 import pytest
 
+from tare.base import processes
 from tare.base.processes import Owner, boot_id
-from tare.drivers import name_leases
 from tare.parts.protocols import Leftover
 from tare.trial.undo import cleaning
 
 
 @pytest.fixture(autouse=True)
 def _own_folder(tmp_path, monkeypatch):
-    monkeypatch.setattr(name_leases, "SYSTEM", tmp_path / "owners")
+    monkeypatch.setattr(processes, "SYSTEM_LEASES", tmp_path / "owners")
 
 
 def dead_owner() -> Owner:
@@ -23,30 +23,30 @@ def dead_owner() -> Owner:
 
 
 def test_what_this_process_has_claimed_is_in_use():
-    name_leases.acquire("tare-one")
-    name_leases.acquire("tare-two")
+    processes.lease_name("tare-one")
+    processes.lease_name("tare-two")
 
-    assert name_leases.active() == {"tare-one": Owner.me(), "tare-two": Owner.me()}
+    assert processes.leased_names() == {"tare-one": Owner.me(), "tare-two": Owner.me()}
 
 
 def test_a_dead_owners_claims_are_void_and_its_file_goes(tmp_path):
-    name_leases.acquire("tare-mine")
+    processes.lease_name("tare-mine")
     (tmp_path / "owners" / f"{dead_owner()}:{boot_id()}").write_text("tare-dead\n")
     (tmp_path / "owners" / f"{dead_owner()}:of-another-boot").write_text("tare-before\n")
 
-    assert set(name_leases.active()) == {"tare-mine"}
-    name_leases.remove_stale()
+    assert set(processes.leased_names()) == {"tare-mine"}
+    processes.remove_stale_leases()
     assert [path.name for path in (tmp_path / "owners").iterdir()] == [f"{Owner.me()}:{boot_id()}"]
 
 
 def test_where_the_systems_folder_cannot_be_written_the_claim_is_kept_in_our_own(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
-    monkeypatch.setattr(name_leases, "SYSTEM", tmp_path / "file" / "owners")
-    monkeypatch.setattr(name_leases.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(processes, "SYSTEM_LEASES", tmp_path / "file" / "owners")
+    monkeypatch.setattr(processes.os, "geteuid", lambda: 0)
 
-    name_leases.acquire("tare-one")
+    processes.lease_name("tare-one")
 
-    assert set(name_leases.active()) == {"tare-one"}
+    assert set(processes.leased_names()) == {"tare-one"}
 
 
 def test_what_is_inside_a_claimed_place_belongs_to_it_and_a_longer_name_does_not():
@@ -65,9 +65,9 @@ def test_a_label_names_a_living_owner_of_this_boot_only():
 
 
 def test_a_living_process_keeps_its_claim_though_another_sees_another_boot_in_a_namespace(monkeypatch):
-    name_leases.acquire("tare-mine")
+    processes.lease_name("tare-mine")
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(name_leases, "boot_id", lambda: "another")
-        name_leases.remove_stale()
+        elsewhere.setattr(processes, "boot_id", lambda: "another")
+        processes.remove_stale_leases()
 
-    assert set(name_leases.active()) == {"tare-mine"}
+    assert set(processes.leased_names()) == {"tare-mine"}

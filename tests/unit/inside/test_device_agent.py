@@ -278,12 +278,12 @@ def test_a_run_of_another_user_is_seen_by_the_folder_that_all_lock(place, monkey
 
 
 def test_the_folder_that_all_lock_is_the_one_that_tare_locks(monkeypatch):
-    from tare.base import locks
+    from tare.base import processes
 
     monkeypatch.delenv("TARE_LOCK_DIR", raising=False)
-    assert device_trials.shared_folder() == str(locks.folder())
+    assert device_trials.shared_folder() == str(processes.lock_folder())
     monkeypatch.setenv("TARE_LOCK_DIR", "/somewhere")
-    assert device_trials.shared_folder() is locks.folder() is None
+    assert device_trials.shared_folder() is processes.lock_folder() is None
 
 
 def _older(place, claim, by_s):

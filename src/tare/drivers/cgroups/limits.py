@@ -18,13 +18,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlia
 
 from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_validator, model_validator
 
+from tare.base import processes
 from tare.base.errors import ControlNotHeld, ObstacleError
 from tare.base.host import Host, InnerHost, LocalHost, Site
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.units import SizeBytes, core_text, cores
-from tare.drivers import name_leases
 from tare.drivers.cgroups.tree import hierarchies, locate, offered
 from tare.parts.protocols import Json, Platform
 
@@ -275,7 +275,7 @@ class Limits(Platform):
     def open(self, host: Host, site: Site) -> InnerHost:
         """Make the place on the cores that this very device has for it."""
         if isinstance(host, LocalHost):
-            name_leases.acquire(site.name)
+            processes.lease_name(site.name)
         placed = self.placed(host)
         place = placed.make(host, site)
         held = placed.in_force()

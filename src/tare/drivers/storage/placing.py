@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tare.base import processes
 from tare.base.errors import TareError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host
 from tare.base.processes import Mount, holding, mounts
-from tare.drivers import layers, name_leases
+from tare.drivers import layers
 from tare.drivers.storage.residency import open_files
 
 _LEAST_BYTES = 64 << 20  # so that a measured read does not go over the same blocks again and again
@@ -103,7 +104,7 @@ def size_for(content_bytes: int, files: int, room_bytes: int) -> int:
 
 def make(host: Host, size_bytes: int, files: int, *, journal: bool, read_ahead_kib: int) -> str:
     """Make it, empty and mounted to be filled; the loop device's name."""
-    name_leases.acquire(site())
+    processes.lease_name(site())
     host.run(["mkdir", "-p", "-m", "700", "--", str(folder())]).checked()
     host.run(["mkdir", "-p", "--", str(point())]).checked()
     reserved = host.run(["fallocate", "-l", str(size_bytes), "--", str(image())], limit_s=_FILLED_WITHIN_S)

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tare.base import processes
 from tare.base.host import Host
 from tare.base.processes import Mount, Owner, boot_id, mounts
-from tare.drivers import layers, name_leases
+from tare.drivers import layers
 from tare.drivers.cgroups import orphans, tree
 from tare.drivers.cgroups.freezing import resume_all
 from tare.drivers.containers.oci import STATE
@@ -29,7 +30,7 @@ SHARED_MEMORY = Path("/dev/shm")
 _WORKDIR = "-workdir"
 _SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
 _CARRIED = re.compile(rf"/proc/(\d+)/environ:(?:{orphans.VARIABLE}|{orphans.KEEPER})=([^\0]+)")
-_KINDS_LEFT_OUT = name_leases.SYSTEM.name
+_KINDS_LEFT_OUT = processes.SYSTEM_LEASES.name
 
 
 def leftovers_by_platform(host: Host) -> dict[str, list[Leftover]]:
@@ -164,7 +165,7 @@ def find_remains(host: Host, scratch: Path) -> list[Remains]:
     """All that is ours, by site. Names are claimed before anything is made, so that claims are read last."""
     known = leftovers_by_platform(host)
     things = [*(thing for each in known.values() for thing in each), *shared_leftovers(host, scratch)]
-    claimed = name_leases.active()
+    claimed = processes.leased_names()
     sites: dict[str, list[Leftover]] = {}
     for thing in things:
         sites.setdefault(thing.site, []).append(thing)
@@ -188,7 +189,7 @@ def remove(host: Host, remains: Sequence[Remains], scratch: Path) -> list[Failur
                 _remove(host, each, scratch)
             except Exception as error:  # a part may raise anything
                 failures.append(Failure(each.site, why(error)))
-    name_leases.remove_stale()
+    processes.remove_stale_leases()
     return failures
 
 
@@ -211,7 +212,7 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
 
 def _own_folders(remains: Remains, scratch: Path) -> list[PurePosixPath]:
     """The folders that carry exactly this name, where only we make any."""
-    kinds = [path for path in sorted(Path(STATE).glob("*")) if path != name_leases.SYSTEM]
+    kinds = [path for path in sorted(Path(STATE).glob("*")) if path != processes.SYSTEM_LEASES]
     found = [kind / remains.site for kind in kinds] + [scratch / remains.site]
     return [PurePosixPath(path) for path in found if path.is_dir() and not path.is_symlink()]
 
