@@ -6,6 +6,7 @@ The order is platform, workload, other settings. No two different sets of settin
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -193,8 +194,8 @@ def setting_words(name: str, value: Any) -> str:
     last = name.rpartition(".")[2]
     if name in ("platform", "workload"):
         return text(value)
-    if name == "tenants" and str(value).startswith("beside"):
-        return text(value)
+    if name == "tenants" and not isinstance(value, int) and not text(value).isdigit():
+        return _neighbours(text(value))
     if name == "workload.data":
         title = title_of("data", value)
         return title if " " in title else f"{title} data"
@@ -209,6 +210,13 @@ def setting_words(name: str, value: Any) -> str:
     if name in _FORMS:
         return _FORMS[name].format(_plain(value))
     return f"{_spaced(last)} {_plain(value)}"
+
+
+def _neighbours(level: str) -> str:
+    """`beside fine-tuning on bare metal (cpu shares 2)`, of a level of tenants as records have it."""
+    level = re.sub(r"(?<=\w)\(", " (", level).replace("=", " ")  # older stores have `bare(cpu_shares=2)`
+    words = re.sub("[a-z_]+", lambda found: _KINDS.get(found[0], _spaced(found[0])), level)
+    return words.replace(" in bare", " on bare metal")
 
 
 def _number_words(name: str, last: str, value: float) -> str:

@@ -64,7 +64,7 @@ from tare.analysis.table import (
     with_joined,
 )
 from tare.base.errors import StudyError
-from tare.base.rulings import UNSLICED_WORKLOADS, read_rulings
+from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, read_rulings
 from tare.base.text import script_and_options
 from tare.records.model import Record, State
 from tare.records.trials import TYPE
@@ -523,7 +523,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
         given = [record.settings for record in selected.used]
         sliceable = not any(each.get("workload") in UNSLICED_WORKLOADS for each in given)
         on_gpu = any(str(each.get("workload.device")).startswith("cuda") for each in given)
-        synced = all(each.get("workload.timing") == "sync" for each in given)
+        synced = all(each.get("workload.timing") == "sync" or each.get("workload") in WAITS_FOR_GPU for each in given)
         probes = " and ".join(selected.request.unsliced)
         needs = [f"`probes:` without {probes}"] * bool(probes) + ["`timing: sync`"] * (on_gpu and not synced)
         notes.append(sentences.noisy(sliceable=sliceable, needs=needs))

@@ -21,7 +21,8 @@ WEIGHTS: dict[Weight, str] = {
 LEGACY = "legacy"
 # What `design: slices` refuses, and is therefore not recommended for: workloads that time themselves, with the stops in
 # it, and the first letters of probes that measure the whole device.
-UNSLICED_WORKLOADS = ("torch_infer", "loadgen", "generate", "server")
+UNSLICED_WORKLOADS = ("torch_infer", "loadgen", "server")
+WAITS_FOR_GPU = ("generate",)  # after each step, whatever its settings
 UNSLICED_PROBES = ("power_", "external", "gpu")
 
 CODES: dict[str, str] = {

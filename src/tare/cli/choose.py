@@ -337,7 +337,10 @@ def recommend(
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
     of_steps = steps is not None or epochs is not None or samples is not None or deadline is not None
-    asked = minimise or _usual_aim(source, columns, of_job=of_steps)
+    if not of_steps and not any(columns.values()) and (of_tokens := _of_tokens(source)):
+        columns |= of_tokens
+        say_notes(["time and energy are those of a token."])
+    asked = minimise or _usual_aim(source, columns)
     need_less_is_better([asked], source)
     job = _job(source, asked, limits, columns, _times(source, steps, epochs, samples), samples, price)
     rows = job_observations(source, job, settings=settings, group=group)
@@ -357,18 +360,20 @@ def recommend(
     )
 
 
-def _usual_aim(source: Path, named: Mapping[str, str | None], *, of_job: bool) -> str:
-    """What is minimised where nobody says: energy, or time where no energy and no power was measured.
+def _of_tokens(source: Path) -> dict[str, str]:
+    """The columns of a language model: its figures of a token, which batches of any size have alike."""
+    from tare.analysis.observations import columns_of
 
-    Of a language model those of a token, which batches of any size have alike, unless a job of so many steps is named.
-    """
+    known = columns_of(source)
+    return {word: name for word, name in (("time", "time_token_s"), ("energy", "energy_token_j")) if name in known}
+
+
+def _usual_aim(source: Path, named: Mapping[str, str | None]) -> str:
+    """What is minimised where nobody says: energy, or time where no energy and no power was measured."""
     from tare.analysis.choose.configurations import column_for
     from tare.analysis.observations import columns_of
 
     known = columns_of(source)
-    of_tokens = [name for name in ("energy_token_j", "time_token_s") if name in known]
-    if of_tokens and not of_job and not any(named.values()):
-        return of_tokens[0]
     measured = any(named[word] or column_for(word, known) for word in ("energy", "power"))
     return "energy" if measured else "time"
 

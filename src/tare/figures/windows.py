@@ -84,6 +84,7 @@ def steps_in(marks: Sequence[Mark], facts: Mapping[str, Any]) -> Steps | None:
 
 def _sliced(steps: Steps, marks: Sequence[Mark], windows: Windows) -> Steps:
     """A step counts where it lies in one slice from its begin to its end, after the first `leave_out` of that slice.
+    What is marked before a step with its number (a request's first token) is whole then: a step is before it.
 
     The step that a stop cuts is rather a long one than a short one, so that the mean of the others is too short. Of a
     cut step it is known that it took longer than until the stop: it hands its weight to the longer ones (product-limit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Sequence
 
-from tare.base.rulings import UNSLICED_PROBES, UNSLICED_WORKLOADS, Ruling, obstacle
+from tare.base.rulings import UNSLICED_PROBES, UNSLICED_WORKLOADS, WAITS_FOR_GPU, Ruling, obstacle
 from tare.drivers.cgroups.job import GroupPlatform
 from tare.drivers.containers.place import Container
 from tare.parts.protocols import Recorder
@@ -73,7 +73,7 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
             yield _refused(f"{name} has a kernel and clocks of its own, which a stop would upset.")
     if cell.workload.part_name() in UNSLICED_WORKLOADS:
         yield _refused(f"{cell.workload.part_name()} times itself, and the stops would be in its figures.")
-    if _has_gpu(cell) and not (cell.workload.part_name() in _WAIT and getattr(cell.workload, "timing", "") == "sync"):
+    if _has_gpu(cell) and not _waits_for_gpu(cell):
         yield _refused(GPU)
     elif _has_gpu(cell) and slices.leave_out < GPU_LEAVES_OUT:
         yield _refused(
@@ -90,11 +90,18 @@ def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
             yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
 
 
-_WAIT = ("torch_train", "finetune")  # with `timing: sync`, for the GPU after each step: a stopped side has one queued
 GPU = (
-    "work that is queued on a GPU goes on while its process is stopped, and its time would be missing; only built-in "
-    "training with `timing: sync` waits for it after each step."
+    "work that is queued on a GPU goes on while its process is stopped, and its time would be missing; only `generate` "
+    "and built-in training with `timing: sync` wait for it after each step."
 )
+
+
+def _waits_for_gpu(cell: Cell) -> bool:
+    """Whether a stopped side has at most one step queued on it."""
+    name = cell.workload.part_name()
+    return name in WAITS_FOR_GPU or (
+        name in ("torch_train", "finetune") and getattr(cell.workload, "timing", "") == "sync"
+    )
 
 
 def _has_gpu(cell: Cell) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -266,16 +266,25 @@ class Tenancy:
     count: int = 1
     beside: tuple[PartChoice, ...] = ()
     stack: Stack | None = None
-    in_full: frozenset[str] = frozenset()  # of another level of the same short name it differs in these of `_KEYS`
+    named_by: frozenset[str] = frozenset()  # `beside.batch`: another level of the same short name has this otherwise
 
     @property
     def label(self) -> Json:
-        """The level as records have it: 4, or `beside torch_infer`."""
+        """The level as records have it: 4, `beside torch_infer`, `beside finetune in bare (cpu_shares 2)`."""
         if not self.beside:
             return self.count
-        who, where = (_worded if key in self.in_full else _named for key in _KEYS)
-        place = "" if self.stack is None else f" in {'+'.join(map(where, self.stack))}"
-        return f"beside {', '.join(map(who, self.beside))}{place}"
+        who, where = (
+            [
+                _worded(choice, {name for name in choice.body() if f"{key}.{name}" in self.named_by})
+                for choice in choices
+            ]
+            for key, choices in self.choices().items()
+        )
+        return f"beside {', '.join(who)}{' in ' * bool(where)}{'+'.join(where)}"
+
+    def choices(self) -> dict[str, Sequence[PartChoice]]:
+        """By the key that a study file has them under."""
+        return dict(zip(_KEYS, (self.beside, self.stack or ()), strict=True))
 
     def plain(self) -> Json:
         """As a study file has it."""
@@ -304,14 +313,18 @@ def read_tenancies(value: Json) -> tuple[tuple[Tenancy, ...], list[Complaint]]:
         if level is not None and level in found:
             complaints.append(Complaint(loc, "{given} is given twice as a level of tenants."))
         found += [] if level is None else [level]
-    return tuple(replace(level, in_full=_differing(level, found)) for level in found), complaints
+    return tuple(replace(level, named_by=_differing(level, found)) for level in found), complaints
 
 
 def _differing(level: Tenancy, among: list[Tenancy]) -> frozenset[str]:
-    """In what a level differs from others that are called the same."""
-    same = [each for each in among if each.label == level.label]
-    differs = (any(each.beside != level.beside for each in same), any(each.stack != level.stack for each in same))
-    return frozenset(key for key, differ in zip(_KEYS, differs, strict=True) if differ)
+    """Settings in which a level differs from others that are called the same."""
+    same = [each.choices() for each in among if each.label == level.label]
+    found = set()
+    for key in _KEYS:
+        for name in {name for each in same for choice in each[key] for name in choice.body()}:
+            values = [[choice.body().get(name) for choice in each[key]] for each in same]
+            found |= {f"{key}.{name}"} if any(value != values[0] for value in values) else set()
+    return frozenset(found)
 
 
 def _level(value: Json, loc: Loc) -> tuple[Tenancy | None, list[Complaint]]:
@@ -347,10 +360,6 @@ def _several(choices: list[PartChoice]) -> Iterator[str]:
             yield f"{choice.name} beside the workload is no factor: give each of its fields one value."
 
 
-def _named(choice: PartChoice) -> str:
-    return choice.name
-
-
-def _worded(choice: PartChoice) -> str:
-    fields = ", ".join(f"{key}={value}" for key, value in itertools.islice(choice.body().items(), 6))
-    return f"{choice.name}({fields})" if fields else choice.name
+def _worded(choice: PartChoice, names: Collection[str]) -> str:
+    fields = ", ".join(f"{name} {value}" for name, value in choice.body().items() if name in names)
+    return f"{choice.name} ({fields})" if fields else choice.name

@@ -325,9 +325,9 @@ def test_a_level_that_has_not_run_yet_is_labelled_like_the_others():
 
 
 def test_who_works_beside_the_measured_one_is_a_label_and_no_other_work():
-    beside = "beside finetune in bare"
+    beside = "beside finetune in bare (cpu_shares 2)"
     assert labels([record("bare", settings={"tenants": each}) for each in (1, beside)], by="tenants") == [
-        "alone", beside,
+        "alone", "beside fine-tuning on bare metal (cpu shares 2)",
     ]  # fmt: skip
     assert unlike_work([{"tenants": 1}, {"tenants": beside}]) == {}
     assert unlike_work([{"tenants": 1}, {"tenants": 4}]) == {"tenants": ["1", "4"]}

@@ -45,6 +45,14 @@ def test_more_may_be_left_out_after_a_stop():
     assert used(stepping(TEN), facts([(0, 100), (100, 200)], leave_out=4)) == [4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 18, 19]
 
 
+def test_a_first_token_that_a_stop_cuts_is_left_out_although_the_step_after_it_is_whole():
+    spans = [(0, 10), (10, 20), (30, 40), (40, 50), (150, 160), (160, 170), (180, 190)]  # stopped from 55 to 105
+    firsts = [(20, 30, 2), (50, 150, 4), (170, 180, 6), (200, 210, 9)]  # the last request was cut off before a step
+    marks = [Mark(t * MS, "first_token", edge, n) for b, e, n in firsts for t, edge in ((b, "begin"), (e, "end"))]
+    found = steps_in(stepping(spans) + marks, facts([(0, 55), (105, 250)])).seconds["first_token"]
+    assert [None if np.isnan(each) else round(each, 3) for each in found] == [None, None, 0.01, None, None, None, 0.01]
+
+
 def test_only_slices_in_which_all_sides_stepped_count():
     assert used(stepping(TEN), facts([(0, 50), (50, 100), (100, 200)], paired=(40, 150))) == [6, 7, 8, 9]
 

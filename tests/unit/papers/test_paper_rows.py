@@ -133,7 +133,7 @@ def test_a_row_of_a_claim_has_its_word_and_its_evidence():
     [
         ("platform", "docker", "docker"),
         ("workload.workers", 1, "1 worker"),
-        ("tenants", "beside torch_infer", "beside torch_infer"),
+        ("tenants", "beside torch_infer", "beside inference"),
         ("control.power_mode.gpu_mhz", 345.0, "GPU 345 MHz"),
         ("platform.pin", False, "vanilla"),
         ("platform.seccomp", True, "with seccomp"),

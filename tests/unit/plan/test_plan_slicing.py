@@ -82,6 +82,7 @@ def test_a_usual_study_is_not_refused():
     assert refused(design="blocks", platform=["bare", "qemu"], probes=["ftrace"]) == ""
     on_gpu = {"platform": ["bare", {"docker": {"gpu": True}}], "workload": {"torch_train": {"device": "cuda"}}}
     assert refused(**on_gpu) == ""  # it waits for the GPU after each step: a stopped side has one step queued at most
+    assert refused(**on_gpu | {"workload": {"generate": {"size": "tiny", "device": "cuda"}}}) == ""
 
 
 @pytest.mark.parametrize(

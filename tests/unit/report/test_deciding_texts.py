@@ -86,7 +86,7 @@ def test_the_front_says_how_sure_each_place_is():
 
     assert "2 of 3 configurations are on the time and energy front" in said
     assert "yes, 100 %" in said
-    assert "default mode=2, platform=docker: beaten by mode=1" in said.replace("\n  ", " ")
+    assert "default mode=2, docker: beaten by mode=1" in said.replace("\n  ", " ")
 
 
 def test_what_was_measured_once_is_said_to_be_unknown():
@@ -99,8 +99,8 @@ def test_what_was_measured_once_is_said_to_be_unknown():
 def test_a_recommendation_says_gain_chance_and_practice():
     said = recommendations_text(choice(), 200)
 
-    assert "resnet18: use mode=1, platform=docker: energy 30" in said
-    assert "against the default (mode=0, platform=docker): energy -4" in said
+    assert "resnet18: use mode=1, docker: energy 30" in said
+    assert "against the default (mode=0, docker): energy -4" in said
     assert "it has the lowest energy of those that fit in 100 % of resamples" in said
     assert "(S3 5.6.3)" in said
 
@@ -109,7 +109,7 @@ def test_nothing_fits_is_said_with_the_nearest():
     said = recommendations_text(choice(deadline=1.0), 200)
 
     assert "nothing fits: none of 3 configurations keeps deadline 1.00 s with 95 % probability" in said
-    assert "nearest: mode=0, platform=docker" in said
+    assert "nearest: mode=0, docker" in said
     assert "% over the deadline" in said
 
 

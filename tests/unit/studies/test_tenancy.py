@@ -44,13 +44,21 @@ def test_others_may_run_beside_it_on_platforms_of_their_own() -> None:
 def test_two_levels_of_one_name_are_told_apart_by_their_fields() -> None:
     found = cells(study([{"beside": {"torch_train": {"batch": batch}}} for batch in (1, 4)]))
 
-    assert [cell.tenants for cell in found] == ["beside torch_train(batch=1)", "beside torch_train(batch=4)"]
+    assert [cell.tenants for cell in found] == ["beside torch_train (batch 1)", "beside torch_train (batch 4)"]
 
 
 def test_levels_that_differ_in_the_neighbours_platform_alone_name_that_alone() -> None:
     beside = {"torch_train": {"batch": 1, "epochs": 2}}
     found = cells(study([{"beside": beside, "platform": platform} for platform in ("bare", {"bare": {"cores": 1}})]))
-    assert [cell.tenants for cell in found] == ["beside torch_train in bare", "beside torch_train in bare(cores=1)"]
+    assert [cell.tenants for cell in found] == ["beside torch_train in bare", "beside torch_train in bare (cores 1)"]
+
+
+def test_of_fields_that_all_such_levels_share_none_is_named() -> None:
+    shared = {"torch_train": {"batch": 1}}
+    places = ({"leave_idle": 1}, {"leave_idle": 1, "cpu_shares": 2})
+    found = cells(study([{"beside": [shared, "null"], "platform": {"bare": fields}} for fields in places]))
+    names = [cell.tenants for cell in found]
+    assert names == ["beside torch_train, null in bare", "beside torch_train, null in bare (cpu_shares 2)"]
 
 
 def test_a_study_with_tenants_survives_being_written_and_read() -> None:

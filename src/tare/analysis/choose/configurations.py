@@ -12,6 +12,7 @@ import numpy as np
 
 from tare.analysis.direction import direction_of
 from tare.analysis.judging.work import MODELS
+from tare.analysis.labels import setting_words
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import Floats
 from tare.analysis.table import Table, read_table
@@ -147,6 +148,21 @@ def copied_rows(found: Iterable[Configuration], figures: Sequence[str]) -> tuple
 def settings_text(settings: Mapping[str, Setting]) -> str:
     """`gpu_mhz=1980, cores=8`."""
     return ", ".join(f"{name}={setting_text(value)}" for name, value in settings.items()) or "the only configuration"
+
+
+def settings_words(settings: Mapping[str, Setting]) -> str:
+    """The same for people: `docker, batch 8` of a store, and of a table its columns."""
+    words = (setting_words(n, each) if is_of_store(n) else f"{n}={setting_text(each)}" for n, each in settings.items())
+    return ", ".join(words) or settings_text(settings)
+
+
+def name_words(name: str) -> str:
+    """`batch`, of a store's `workload.batch`; a table's column is called as it is."""
+    return name.rpartition(".")[2].replace("_", " ") if is_of_store(name) else name
+
+
+def is_of_store(name: str) -> bool:
+    return name.partition(".")[0] in ("platform", "workload", "control", "tenants", "device")
 
 
 def setting_text(value: Setting) -> str:

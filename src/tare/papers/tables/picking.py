@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from tare.analysis.cells import CACHE, EMULATED, Cells, cells, placed
 from tare.analysis.compare import Contest, contests
 from tare.analysis.derived import SOURCES, WRITE_BACKS
-from tare.analysis.labels import text
+from tare.analysis.labels import setting_words, text
 from tare.analysis.model import Measurement
 from tare.analysis.resources.energy import doubt_about_energy
 from tare.analysis.selection import blocks_reach_s, measurements
@@ -146,7 +146,9 @@ def called(name: str, value: Any) -> str:
     """`docker`, `2 workers`, `GPU 345 MHz`: a level as people call it."""
     last = name.rpartition(".")[2]
     shown = f"{value:g}" if is_number(value) else text(value)
-    if last in _PLAIN or isinstance(value, str):  # as in `beside torch_infer`, where others have a number of tenants
+    if name == "tenants" and isinstance(value, str):  # `beside inference`, where others have a number of tenants
+        return setting_words(name, value)
+    if last in _PLAIN or isinstance(value, str):
         return shown
     words = _CALLED.get((last, value)) or _CALLED.get((last, None))
     return f"{last} {shown}" if words is None else words.format(shown)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from tare.analysis.choose.configurations import setting_text, settings_text
+from tare.analysis.choose.configurations import name_words, setting_text, settings_words
 from tare.analysis.choose.front import Default, Front, Point
 from tare.analysis.model import Estimate, Finding
 from tare.base.text import (
@@ -35,8 +35,8 @@ NEARLY = 0.999  # beyond this a rounded 100 % would claim too much
 
 
 def shown_settings(settings: Mapping[str, str | float]) -> str:
-    """`gpu_mhz=1980, cores=8`, safe for a terminal."""
-    return safe_text(settings_text(settings))
+    """`gpu_mhz=1980, cores=8` of a table, `docker, batch 8` of a store; safe for a terminal."""
+    return safe_text(settings_words(settings))
 
 
 def sentences(texts: Iterable[str], width: int) -> list[str]:
@@ -110,7 +110,9 @@ def _front_text(front: Front, width: int, unit: str) -> str:
 
 
 def _headers(front: Front) -> list[str]:
-    return [*map(safe_text, _names(front)), *map(safe_text, front.minimised), "trials", "on the front"]
+    short = [name_words(name) for name in _names(front)]
+    names = [one if short.count(one) == 1 else name for name, one in zip(_names(front), short, strict=True)]
+    return [*map(safe_text, names), *map(safe_text, front.minimised), "trials", "on the front"]
 
 
 def _names(front: Front) -> list[str]:
@@ -347,7 +349,7 @@ def _rivals(found: Recommendation) -> list[str]:
         return []
     shown = "; ".join(shown_settings(each) for each in found.rivals[:3])
     more = f"; and {len(found.rivals) - 3:,} more" if len(found.rivals) > 3 else ""
-    return [f"not distinguishable from {count_text(len(found.rivals), 'other')}: {shown}{more}"]
+    return [f"not surely better than {count_text(len(found.rivals), 'other')}: {shown}{more}"]
 
 
 def _kept(limit: Limit, chances: Mapping[str, float | None]) -> str:

@@ -18,8 +18,10 @@ from tare.analysis.choose.configurations import (
     copied_rows,
     default_among,
     models_apart,
+    name_words,
     resampled_centres,
     setting_text,
+    settings_words,
 )
 from tare.analysis.choose.contrasts import Contrast, contrast, default_against
 from tare.analysis.choose.recommend.candidates import (
@@ -113,11 +115,12 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
         return []
     fastest = min(found, key=lambda each: (each.centre("time"), each.centre("energy"), each.label))
     thriftiest = min(found, key=lambda each: (each.centre("energy"), each.centre("time"), each.label))
+    who = f"the fastest ({settings_words(fastest.settings)})"
     if fastest is thriftiest:
         if all(_surely_more(each, fastest, "energy", len(found) - 1) for each in found if each is not fastest):
-            return [Finding(f"the fastest ({fastest.label}) takes the least energy too: take it", source="S3 5.6.3")]
+            return [Finding(f"{who} takes the least energy too: take it", source="S3 5.6.3")]
         told = "takes the least energy too by its median, which may be chance"
-        return [Finding(f"the fastest ({fastest.label}) {told}", source="S3 5.6.3")]
+        return [Finding(f"{who} {told}", source="S3 5.6.3")]
     extra = contrast(fastest, thriftiest, "energy", len(found) - 1).estimate
     if (extra.value if extra.high is None else extra.high) <= LITTLE_ENERGY:
         told = "hardly costs energy: take it"
@@ -125,9 +128,7 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
         told = "costs energy: take it only for a deadline"
     else:
         told = "may cost energy: these trials do not decide it"
-    return [
-        _finding(f"the fastest ({fastest.label}) {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)
-    ]
+    return [_finding(f"{who} {told}", fastest, thriftiest, "energy", "S3 5.6.3", len(found) - 1)]
 
 
 def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
@@ -139,17 +140,17 @@ def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
         if source is None or len(levels) < 3:
             continue
         levels.sort(key=lambda each: _number(each.settings[name]))
-        lowest = min(each.centre("time") for each in levels)
+        lowest, shown = min(each.centre("time") for each in levels), name_words(name)
         enough = next(each for each in levels if each.centre("time") <= lowest * (1 + NEARLY))
         most = levels[-1]
         against = levels[-2] if enough is most else enough
         gain = contrast(most, against, "time", len(levels) - 1).estimate
         if enough is most:
-            told, sure = f"{name} still helps at its highest", gain.high is None or gain.high < 0
+            told, sure = f"{shown} still helps at its highest", gain.high is None or gain.high < 0
         else:
-            told, sure = f"{name} of {_level(enough, name)} is enough", gain.low is None or gain.low >= -NEARLY
+            told, sure = f"{shown} of {_level(enough, name)} is enough", gain.low is None or gain.low >= -NEARLY
         told = (
-            told if sure else f"whether {name} of more than {_level(against, name)} helps: not decided by these trials"
+            told if sure else f"whether {shown} of more than {_level(against, name)} helps: not decided by these trials"
         )
         statement = f"{told}; the time at {_level(most, name)} against {_level(against, name)}"
         made.append(_finding(statement, most, against, "time", source, len(levels) - 1))
