@@ -12,7 +12,7 @@ from some_layers import container
 from some_records import because
 from tare.papers.claims.model import figure_words
 from tare.papers.pages.markdown import paper_markdown
-from tare.papers.pages.notes import HAZARDS, NOT_MEASURED
+from tare.papers.pages.notes import HAZARDS, NOWHERE_MEASURED
 from tare.papers.pages.rows import ours_text
 from tare.papers.pages.terminal import paper_text, whole_notes, whole_rows
 from tare.papers.tables.model import paper
@@ -183,7 +183,7 @@ def test_a_large_change_is_a_factor_and_so_is_one_that_the_paper_prints_as_such(
 
 def test_the_page_has_measured_rows_in_the_table_and_the_others_by_reason(found):
     text = paper_markdown(found, ["rows"])
-    table, _, rest = text.partition(NOT_MEASURED)
+    table, _, rest = text.partition(NOWHERE_MEASURED)
     assert "| 0.1 |" in table
     assert "| 0.7a |" not in table
     ids = {row.id for row in found.paper.rows}
@@ -200,7 +200,7 @@ def test_the_page_has_measured_rows_in_the_table_and_the_others_by_reason(found)
 
 def test_rows_that_nobody_has_measured_are_a_line_each_below_their_reason_in_a_terminal_too(found):
     text = paper_text(found, ["rows"], 200)
-    table, _, rest = text.partition(NOT_MEASURED)
+    table, _, rest = text.partition(NOWHERE_MEASURED)
     assert "\n0.1 LeNet-5, training: compute of a mini-batch (V-A1)\n" in table
     assert "0.7a" not in table
     lines = rest.splitlines()
@@ -214,7 +214,7 @@ def test_what_is_wrong_with_printed_figures_is_told_once(found):
         told = [line for line in text.splitlines() if line.endswith(": superseded by the authors' v2")]
         assert len(told) == 1
         letter = told[0].partition(":")[0].split()[-1]
-        assert text.index(HAZARDS) < text.index(told[0]) < text.index(NOT_MEASURED)
+        assert text.index(HAZARDS) < text.index(told[0]) < text.index(NOWHERE_MEASURED)
         assert text.count(f" ({letter})") > 20
 
 

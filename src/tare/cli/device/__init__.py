@@ -265,5 +265,6 @@ def _line(text: str) -> None:
     click.echo(click.wrap_text(text, width(), "", "  "))
 
 
-for each, name in ((image, "image"), (data, "data"), (fleet, "fleet")):
-    command.add_command(each.command, name)
+command.add_command(image.command, "image")
+command.add_command(data.command, "data")
+command.add_command(fleet.command, "fleet")

@@ -66,10 +66,10 @@ def stop_left_over(host: Host) -> str | None:
 @contextmanager
 def _lock(name: str) -> Iterator[int]:
     """A descriptor to be locked: of `users`, shared by whoever uses the engine; of `deciding`, see there."""
-    folder = engine.folder()
-    folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+    place = engine.folder()
+    place.mkdir(parents=True, exist_ok=True, mode=0o711)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(folder / f"{name}.lock", flags, 0o600)
+    descriptor = os.open(place / f"{name}.lock", flags, 0o600)
     try:
         yield descriptor
     finally:
@@ -154,8 +154,8 @@ def answers(host: Host) -> bool:
 def opened(host: Host) -> Iterator[Any]:
     """A client of the SDK for this host's engine; what was started for it is stopped again."""
     if not isinstance(host, Reaching):
-        with closing(engine.connect(host)) as client:
-            yield client
+        with closing(engine.connect(host)) as connected:
+            yield connected
         return
     if found := obstacles(host):
         raise ObstacleError(f"docker cannot be used inside {host.name}.", found)

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from tare.analysis import parity
 from tare.analysis.cells import placed
 from tare.analysis.labels import text
-from tare.analysis.parity import INFERENCE
 from tare.records.model import Record
 from tare.records.trials import collected
 
@@ -102,7 +102,7 @@ def trains(record: Record) -> bool:
 
 
 def infers(record: Record) -> bool:
-    return record.settings.get("workload") in INFERENCE
+    return record.settings.get("workload") in parity.INFERENCE
 
 
 def medium_rank(medium: Value) -> float | None:

@@ -19,7 +19,7 @@ from itertools import zip_longest
 
 from tare.base.errors import StudyError
 from tare.papers.pages.claims import answer_place
-from tare.papers.pages.notes import NOT_MEASURED, Notes, by_reason, measured_rows, table_notes
+from tare.papers.pages.notes import NOWHERE_MEASURED, Notes, by_reason, measured_rows, table_notes
 from tare.papers.pages.paper_claims import by_claim, claim_notes, evidence, summary_texts, words_text
 from tare.papers.pages.rows import device_text, ours_text, printed_text, row_text, software_text
 from tare.papers.pages.terminal import (
@@ -55,7 +55,7 @@ def _rows(found: Answered) -> list[str]:
     blocks = [_machines(found), safe(found.paper.note.strip()), *([table(heads, rows)] if rows else [])]
     blocks += _note_blocks(notes)
     groups = by_reason(found, notes)
-    return [*blocks, NOT_MEASURED, "\n".join(_group(*each, notes) for each in groups.items())] if groups else blocks
+    return [*blocks, NOWHERE_MEASURED, "\n".join(_group(*each, notes) for each in groups.items())] if groups else blocks
 
 
 def _row(found: Answered, row: Row, names: Sequence[str], notes: Notes) -> tuple[str, ...]:

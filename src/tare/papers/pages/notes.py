@@ -151,7 +151,7 @@ def hazard_notes(row: Row) -> list[Note]:
     return [(HAZARDS, row.hazard)] if row.hazard else []
 
 
-NOT_MEASURED = "Rows that were measured on no machine, by the reason:"
+NOWHERE_MEASURED = "Rows that were measured on no machine, by the reason:"
 
 
 def measured_rows(found: Answered) -> list[Row]:

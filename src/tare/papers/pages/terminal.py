@@ -9,7 +9,7 @@ from tare.analysis.sentences import effect_of, interval_of, noise_text, sensitiv
 from tare.base.text import metric_name, safe_text, share_text
 from tare.papers.pages.claims import answer_place
 from tare.papers.pages.notes import (
-    NOT_MEASURED,
+    NOWHERE_MEASURED,
     Notes,
     by_reason,
     measured_rows,
@@ -70,7 +70,7 @@ def _note_lines(notes: Notes, width: int) -> list[str]:
 def _unmeasured(found: Answered, notes: Notes, width: int) -> list[str]:
     """Each reason once, and below it a line a row."""
     groups = by_reason(found, notes)
-    lines = ["", NOT_MEASURED] if groups else []
+    lines = ["", NOWHERE_MEASURED] if groups else []
     for why, rows in groups.items():
         lines += [_INDENT + line for line in wrap(safe_text(f"{why}:"), width - 2, indent=_INDENT)]
         for row in rows:
