@@ -43,7 +43,7 @@ import sys, tempfile, time
 from pathlib import Path
 begin = time.perf_counter()
 from tare.traces.decode import pieces
-from tare.traces.trace_dat import open_trace_dat
+from tare.traces.importing import open_trace_dat
 with tempfile.TemporaryDirectory() as spill:
     trace = open_trace_dat(Path(sys.argv[1]), Path(spill))
     loaded = time.perf_counter()

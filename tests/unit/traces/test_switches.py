@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from tare.traces.formats import parse_event
-from tare.traces.perf import roles_of
+from tare.traces.perf import Group, Ring, WholeEvents, binned, roles_of
 from tare.traces.roles import Snapshot
-from tare.traces.switches import Group, Ring, WholeEvents, binned
 
 GROUP = Group((1, 2), ("context-switches", "page-faults"))
 FORMAT = """name: cgroup_attach_task
