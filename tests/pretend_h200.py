@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tare.drivers.nvidia import nvml
+from tare.drivers.gpus import nvml
 
 FOLDER = Path(__file__).with_name("pretend_nvml")
 

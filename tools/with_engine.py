@@ -7,11 +7,11 @@ import subprocess
 import sys
 
 from tare.base.host import LocalHost
-from tare.drivers.containers import engine, engine_lease
+from tare.drivers.containers import engine
 
 
 def main(command: list[str]) -> int:
-    with engine_lease.held(LocalHost()):
+    with engine.held(LocalHost()):
         found = engine.find()
         # By address: tests have their own state folder, and would not find a private engine there.
         env = os.environ if found is None else {**os.environ, "DOCKER_HOST": found.address}

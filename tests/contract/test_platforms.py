@@ -16,7 +16,7 @@ import tare
 from tare.base.errors import TareError
 from tare.base.host import Host, InnerHost, Job, LocalHost, Site
 from tare.base.processes import mounts
-from tare.drivers.cgroups import orphans
+from tare.drivers.cgroups import tree
 from tare.drivers.containers.place import Container
 from tare.drivers.guests.place import GuestPlace
 from tare.parts import find
@@ -96,7 +96,7 @@ def left_over(ground: Ground, place: Host) -> dict[str, object]:
     return {
         "mounts": [each.point for each in own if carries(each.point + each.source, ground.site.name)],
         "groups": [folder for folder in place.scope().cgroups.values() if Path(folder).exists()],
-        "processes": orphans.processes_of(ground.device, ground.site.name),
+        "processes": tree.processes_named(ground.device, ground.site.name),
         "scratch": list(ground.site.scratch.iterdir()),
     }
 
@@ -110,13 +110,13 @@ def jobs(ground: Ground, place: Host) -> set[int]:
     """The processes of its jobs: the device sees them, unless the place has a kernel of its own."""
     if isinstance(place, SandboxPlace):
         return jobs_in_a_sandbox(ground, place)
-    return orphans.processes_of(place if isinstance(place, OWN_KERNEL) else ground.device, ground.site.name)
+    return tree.processes_named(place if isinstance(place, OWN_KERNEL) else ground.device, ground.site.name)
 
 
 def jobs_in_a_sandbox(ground: Ground, place: Host) -> set[int]:
     """gVisor's /proc cannot be walked (`ls /proc/1` is an invalid argument there), but its files can be read."""
     script = 'for file in /proc/[0-9]*/environ; do if grep -qszxF -e "$1" -- "$file"; then echo "$file"; fi; done'
-    found = place.run(["sh", "-c", script, "look", f"{orphans.VARIABLE}={ground.site.name}"]).checked()
+    found = place.run(["sh", "-c", script, "look", f"{tree.NAME_VARIABLE}={ground.site.name}"]).checked()
     return {int(path.split("/")[2]) for path in found.out.splitlines()}
 
 

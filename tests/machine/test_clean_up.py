@@ -19,7 +19,7 @@ import warm_tare
 
 from tare.base.host import LocalHost
 from tare.base.processes import mounts
-from tare.drivers.cgroups import orphans, tree
+from tare.drivers.cgroups import tree
 from tare.drivers.containers import docker, engine
 from tare.drivers.containers.oci import STATE
 from tare.parts import find
@@ -81,7 +81,7 @@ def remains_of(site: str, scratch: Path) -> Remains | None:
 def left(site: str) -> list[str]:
     device = LocalHost()
     found = [mount.point for mount in mounts(device) if site in mount.point + mount.source]
-    found += [str(pid) for pid in orphans.processes_of(device, site)]
+    found += [str(pid) for pid in tree.processes_named(device, site)]
     found += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/tare/{site}*")]
     return found + [str(path) for path in Path(STATE).glob(f"*/{site}*")]
 

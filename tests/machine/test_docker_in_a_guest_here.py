@@ -16,7 +16,7 @@ import pytest
 from guest_without_a_machine import Guest
 from tare.base.host import Host, Job, LocalHost, Site
 from tare.base.processes import mounts
-from tare.drivers.containers import engine, engine_lease
+from tare.drivers.containers import engine
 from tare.parts.platforms.docker import Docker
 
 pytestmark = pytest.mark.machine("docker", "root")
@@ -42,7 +42,7 @@ def site(tmp_path: Path) -> Site:
 def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where an engine inside lives; short enough for a socket."""
     made = Path(tempfile.mkdtemp(prefix="tare-", dir="/var/tmp"))
-    monkeypatch.setattr(engine_lease, "INSIDE", str(made / "engine"))
+    monkeypatch.setattr(engine, "INSIDE", str(made / "engine"))
     yield made
     assert [mount.point for mount in mounts(LocalHost()) if mount.point.startswith(str(made))] == []
     shutil.rmtree(made)
@@ -67,12 +67,12 @@ def test_an_engine_is_started_inside_a_guest_used_and_stopped(guest, site, folde
     outer = guest.place()
     place = Docker().open(outer, site)
     try:
-        assert engine_lease.answers(outer)
+        assert engine.answers(outer)
         check(place, site.writes[0])
     finally:
         place.close()
 
-    assert not engine_lease.answers(outer)
+    assert not engine.answers(outer)
     assert not (folder / "engine" / "dockerd.pid").exists()
 
 
@@ -88,5 +88,5 @@ def test_the_engine_that_runs_inside_is_used_and_left_alone(guest, site, folder,
     finally:
         place.close()
 
-    assert engine_lease.answers(outer)
+    assert engine.answers(outer)
     assert not (folder / "engine").exists()

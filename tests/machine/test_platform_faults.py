@@ -24,7 +24,7 @@ import warm_tare
 from tare.base.errors import TareError
 from tare.base.host import Job, LocalHost, Site
 from tare.base.processes import mounts
-from tare.drivers.cgroups import orphans, tree
+from tare.drivers.cgroups import tree
 from tare.drivers.containers import engine, oci
 from tare.parts import find
 from tare.parts.platforms.docker import Docker
@@ -46,7 +46,7 @@ def opened(platform: str, site: Site, **fields: object) -> Any:
 
 def left(site: Site) -> list[str]:
     found = [mount.point for mount in mounts(LocalHost()) if site.name in mount.point + mount.source]
-    found += [str(pid) for pid in orphans.processes_of(LocalHost(), site.name)]
+    found += [str(pid) for pid in tree.processes_named(LocalHost(), site.name)]
     return found + [str(path) for path in site.scratch.iterdir()]
 
 

@@ -24,7 +24,7 @@ from tare.base import untrusted
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host, Job, LocalHost, Site
 from tare.base.processes import Identity, mounts
-from tare.drivers.cgroups import orphans
+from tare.drivers.cgroups import tree
 from tare.drivers.containers import engine
 from tare.parts import find
 from tare.parts.platforms import docker as docker_module
@@ -220,7 +220,7 @@ def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
         runner.send_signal(signal.SIGKILL)
     device = LocalHost()
     ends_s = time.monotonic() + 20  # systemd-nspawn may not have come to the command yet
-    while not (found := orphans.processes_of(device, site.name)) and time.monotonic() < ends_s:
+    while not (found := tree.processes_named(device, site.name)) and time.monotonic() < ends_s:
         time.sleep(0.05)
 
     for _ in range(2):
@@ -228,7 +228,7 @@ def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
 
     assert found, "the job died with its runner, so that there was nothing to sweep"
 
-    assert orphans.processes_of(device, site.name) == set()
+    assert tree.processes_named(device, site.name) == set()
     assert [mount for mount in mounts(device) if site.name in mount.point + mount.source] == []
     assert list(site.scratch.iterdir()) == []
     groups = [each for _, below, _ in os.walk("/sys/fs/cgroup") for each in below]  # others' may go meanwhile

@@ -14,8 +14,8 @@ import pytest
 import warm_tare
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers.cgroups import orphans, tree
-from tare.drivers.cgroups.freezing import Freezer, freezer_of, resume_all
+from tare.drivers.cgroups import tree
+from tare.drivers.cgroups.tree import Freezer, freezer_of, resume_all
 from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
@@ -117,12 +117,12 @@ def test_a_killed_runner_leaves_nothing_stopped(tmp_path: Path, monkeypatch: pyt
         os.kill(runner.pid, signal.SIGKILL)
         runner.wait()
     assert within(60, lambda: not sites())
-    assert not [pid for name in names for pid in orphans.processes_of(LocalHost(), name)]
+    assert not [pid for name in names for pid in tree.processes_named(LocalHost(), name)]
     assert not [at for at, _, _ in os.walk("/sys/fs/cgroup") if Path(at).name in names]
 
 
 def sleeper(name: str, *, waits: str = "while :; do :; done") -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sh", "-c", waits], env={**os.environ, orphans.VARIABLE: name})
+    return subprocess.Popen(["sh", "-c", waits], env={**os.environ, tree.NAME_VARIABLE: name})
 
 
 def ticks(pid: int) -> int:
@@ -149,7 +149,7 @@ def test_a_frozen_group_computes_nothing_and_can_be_ended_after_a_dead_run(kind:
         assert within(5, lambda: ticks(child.pid) > before)
         freezer.stop()
         resume_all(host, name)
-        orphans.kill_all(host, name)
+        tree.kill_named(host, name)
         assert child.wait(60) == -signal.SIGKILL
     finally:
         Freezer(host, "cgroup v1" if kind else "cgroup v2", folders[kind]).resume()
@@ -163,8 +163,8 @@ def test_without_a_group_signals_stop_the_processes_and_their_children() -> None
     host, name = LocalHost(), f"tare-slices-{os.getpid()}-signals"
     parent = sleeper(name, waits="(while :; do :; done) & while :; do :; done")
     try:
-        assert within(5, lambda: len(orphans.processes_of(host, name)) == 2)
-        pids = orphans.processes_of(host, name)
+        assert within(5, lambda: len(tree.processes_named(host, name)) == 2)
+        pids = tree.processes_named(host, name)
         freezer = freezer_of(host, name, Scope())
         freezer.stop()
         before = {pid: ticks(pid) for pid in pids}
@@ -173,5 +173,5 @@ def test_without_a_group_signals_stop_the_processes_and_their_children() -> None
         freezer.resume()
         assert within(5, lambda: all(ticks(pid) > before[pid] for pid in pids))
     finally:
-        orphans.kill_all(host, name)
+        tree.kill_named(host, name)
         parent.wait()

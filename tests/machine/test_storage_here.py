@@ -18,7 +18,7 @@ from driver_storage import THROUGH
 from tare.base.host import LocalHost, Site
 from tare.base.processes import mounts
 from tare.drivers.storage import placing
-from tare.drivers.storage.residency import open_files
+from tare.drivers.storage.placing import open_files
 from tare.parts.controls.dirty import Dirty
 from tare.parts.controls.storage import Storage
 from tare.parts.find import find

@@ -20,8 +20,8 @@ import warm_tare
 
 from tare.base.errors import ObstacleError
 from tare.base.host import Exit, LocalHost, Site
-from tare.drivers.containers import unpacked as unpacking
-from tare.drivers.containers.unpacked import unpacked
+from tare.drivers.containers import roots as unpacking
+from tare.drivers.containers.roots import unpacked
 from tare.parts import find
 from tare.parts.workloads.command import Command
 from tare.trial.workdir import prepare_workdir, remove_folders

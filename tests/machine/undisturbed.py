@@ -20,7 +20,7 @@ from pathlib import Path
 from without_report import leave_out_the_report, main
 
 from tare.base.host import Host, Job
-from tare.drivers.workloads.torch import TorchWorkload
+from tare.drivers.torch_programs import TorchWorkload
 from tare.fleet import local
 from tare.parts.protocols import Json
 from tare.trial import rules, sampler_loop, verdict

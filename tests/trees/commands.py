@@ -16,12 +16,12 @@ _NVPMODEL = """#!/bin/sh
 import os, sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from tare.drivers.power.board import parse
+from tare.drivers.power.named_mode import parse_conf
 
 ROOT, HOW = Path({root!r}), {behaviour!r}
 STATUS = ROOT / "var/lib/nvpmodel/status"
 at = lambda path: ROOT / path.lstrip("/")
-conf = parse(at("/etc/nvpmodel.conf").read_text())
+conf = parse_conf(at("/etc/nvpmodel.conf").read_text())
 if HOW == "hang":
     time.sleep(600)
 if sys.argv[1] == "-q":
@@ -67,12 +67,12 @@ _JETSON_CLOCKS = """#!/bin/sh
 import sys, time
 sys.path.insert(0, {source!r})
 from pathlib import Path
-from tare.drivers.power.board import parse
+from tare.drivers.power.named_mode import parse_conf
 
 ROOT, HOW = Path({root!r}), {behaviour!r}
 OVERRIDE = ROOT / "sys/kernel/debug/emc_override"
 at = lambda path: ROOT / path.lstrip("/")
-params = parse(at("/etc/nvpmodel.conf").read_text()).params.values()
+params = parse_conf(at("/etc/nvpmodel.conf").read_text()).params.values()
 clocks = [one for one in params if {{"MIN_FREQ", "MAX_FREQ"}} <= set(one.files)]
 OVERRIDE.parent.mkdir(parents=True, exist_ok=True)
 if not OVERRIDE.exists():

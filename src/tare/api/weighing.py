@@ -120,8 +120,8 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
 
 def fetched(platform: str, *images: str | None) -> None:
     """Images that are not on this device are fetched before anything is run."""
-    from tare.drivers.containers.pulling import fetch
-    from tare.drivers.containers.unpacked import refuse_no_image
+    from tare.drivers.containers.docker import fetch
+    from tare.drivers.containers.roots import refuse_no_image
 
     for image in dict.fromkeys(images):
         if image:
@@ -131,14 +131,14 @@ def fetched(platform: str, *images: str | None) -> None:
 
 def placed(image: str) -> str:
     """An image as a study names it: a file or folder by its whole path."""
-    from tare.drivers.containers.unpacked import is_path
+    from tare.drivers.containers.roots import is_path
 
     return str(Path(image).expanduser().resolve()) if is_path(image) else image
 
 
 def built_in_workload(name: str) -> dict[str, Any]:
     """A workload of the papers, in a size for a few seconds a trial, or any workload part that needs no fields."""
-    from tare.drivers.workloads.presets import PRESETS
+    from tare.drivers.presets import PRESETS
     from tare.parts.find import find, names
 
     presets = {preset.name: preset.workload(quick=True) for preset in PRESETS}

@@ -110,7 +110,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     from tare.base.host import LocalHost
     from tare.cli.why import refuse_wrong
     from tare.drivers.cgroups.limits import placement_facts
-    from tare.drivers.containers import engine_lease
+    from tare.drivers.containers import engine
     from tare.drivers.containers.docker import image_facts
     from tare.parts.protocols import Side
     from tare.plan.why import examined
@@ -121,7 +121,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     with needs_of(["docker"]):
         if obstacles := part.obstacles(host):
             raise ObstacleError(f"{fields['image']} cannot be checked:", obstacles)
-        with engine_lease.opened(host) as client:
+        with engine.opened(host) as client:
             inside = image_facts(client, fields["image"])
     place = placement_facts(host, part.quota, part.cpuset)
     facts = {**inside, **{f"place.{key}": value for key, value in place.items()}}

@@ -13,8 +13,8 @@ from tare.base.errors import NothingLeft, TareError, TrialError
 from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
+from tare.drivers.gpus import nvml
 from tare.drivers.known_programs import conflicts
-from tare.drivers.nvidia import nvml
 from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import OnDevice, baseline, place, trials
 from tare.plan.matrix import cells as cells_of

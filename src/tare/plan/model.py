@@ -11,7 +11,7 @@ from typing import Any
 
 from tare.base.sides import REHEARSAL, side_of
 from tare.drivers.cgroups.limits import Limits
-from tare.drivers.workloads.torch import USUAL_CORES
+from tare.drivers.torch_programs import USUAL_CORES
 from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 from tare.studies.design import Slices
 from tare.studies.model import Study

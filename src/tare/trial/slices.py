@@ -18,7 +18,7 @@ import numpy as np
 from tare.base.errors import TareError
 from tare.base.host import Clock, Host
 from tare.base.rulings import Ruling
-from tare.drivers.cgroups.freezing import freezer_of
+from tare.drivers.cgroups.tree import freezer_of
 from tare.figures.steps import steps_from
 from tare.figures.windows import FACT, paired_ns, without_stops
 from tare.parts.protocols import Mark

@@ -12,7 +12,7 @@ import pytest
 
 from tare.base.errors import ObstacleError
 from tare.base.host import LocalHost
-from tare.drivers.containers import engine, engine_lease
+from tare.drivers.containers import engine
 
 HERE = LocalHost()
 USES = """
@@ -72,9 +72,9 @@ def another_user(private: Engine, tmp_path: Path) -> Iterator[None]:
 
 
 def test_the_last_user_stops_what_the_first_one_started(private: Engine):
-    with engine_lease.held(HERE) as said:
-        assert said == engine_lease.STARTED
-        with engine_lease.held(HERE) as second:
+    with engine.held(HERE) as said:
+        assert said == engine.STARTED
+        with engine.held(HERE) as second:
             assert second is None
         assert private.runs
     assert (private.started, private.stopped) == (1, 1)
@@ -82,28 +82,28 @@ def test_the_last_user_stops_what_the_first_one_started(private: Engine):
 
 @pytest.mark.usefixtures("another_user")
 def test_a_second_user_waits_for_nobody_and_leaves_the_engine_to_the_first(private: Engine):
-    with engine_lease.held(HERE) as said:
+    with engine.held(HERE) as said:
         assert said is None
     assert private.runs and private.stopped == 0
 
 
 @pytest.mark.usefixtures("another_user")
 def test_an_engine_in_use_is_nothing_that_a_dead_run_left(private: Engine):
-    assert engine_lease.left_over(HERE) is None
-    assert engine_lease.stop_left_over(HERE) is None
+    assert engine.left_over(HERE) is None
+    assert engine.stop_left_over(HERE) is None
     assert private.runs
 
 
 def test_an_engine_that_nobody_uses_is_told_and_stopped(private: Engine):
     private.runs = True
-    assert "pid 4711" in str(engine_lease.left_over(HERE))
+    assert "pid 4711" in str(engine.left_over(HERE))
     assert private.runs  # it was only looked at
-    assert engine_lease.stop_left_over(HERE) == engine_lease.STOPPED
+    assert engine.stop_left_over(HERE) == engine.STOPPED
     assert not private.runs
 
 
 def test_where_none_can_be_started_the_platform_says_why(private: Engine):
     private.refuses = True
-    with engine_lease.held(HERE) as said:
+    with engine.held(HERE) as said:
         assert said is None
     assert private.stopped == 0

@@ -4,8 +4,8 @@ import pytest
 
 from tare.base.errors import TrialError
 from tare.base.host import Scope
-from tare.drivers.cgroups import freezing
-from tare.drivers.cgroups.freezing import freezer_of
+from tare.drivers.cgroups import tree
+from tare.drivers.cgroups.tree import freezer_of
 from tare.testing import FakeHost
 
 V2, V1 = "/sys/fs/cgroup/tare/x", "/sys/fs/cgroup/freezer/tare/x"
@@ -34,11 +34,11 @@ def test_without_a_group_it_is_signals():
 
 
 def test_what_does_not_stop_is_told(monkeypatch):
-    monkeypatch.setattr(freezing, "STOPPED_WITHIN_S", 0.01)
+    monkeypatch.setattr(tree, "STOPPED_WITHIN_S", 0.01)
     host = FakeHost(files={f"{V2}/cgroup.freeze": "0", f"{V2}/cgroup.events": "populated 1\nfrozen 0\n"})
     with pytest.raises(TrialError, match="did not stop within"):
         freezer_of(host, "x", Scope(cgroups={"": V2})).stop()
 
 
 def test_a_group_that_is_gone_has_nothing_to_resume():
-    freezing.Freezer(FakeHost(), "cgroup v2", V2).resume()
+    tree.Freezer(FakeHost(), "cgroup v2", V2).resume()

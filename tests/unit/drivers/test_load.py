@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
-from tare.drivers.load.driver import Load, drive, outcome, pace_per_s
+from tare.drivers.load import Load, arrivals_s, drive, outcome, pace_per_s, quantile, requests_of
 from tare_inside import marks
 
 Handler = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]

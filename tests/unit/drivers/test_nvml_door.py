@@ -9,7 +9,7 @@ import pytest
 from pretend_h200 import put_in
 from tare.base.errors import DeviceLost, TareError
 from tare.base.host import LocalHost
-from tare.drivers.nvidia import nvml
+from tare.drivers.gpus import nvml
 from tare.testing import FakeHost
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tare.base.host import Host
-from tare.drivers.nvidia import nvml
+from tare.drivers.gpus import nvml
 from tare.parts.probes import gpu
 from tare.plan.check import possible
 from tare.studies.load import from_plain

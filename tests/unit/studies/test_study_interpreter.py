@@ -8,7 +8,7 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.cli.studies import built_in
-from tare.drivers.workloads.torch import TorchWorkload
+from tare.drivers.torch_programs import TorchWorkload
 from tare.plan.matrix import cells, trials
 from tare.studies.load import at_every_scale, begun_with, from_plain, with_python
 from tare.studies.model import Study

@@ -147,7 +147,7 @@ def _inside(name: str) -> Any:
 
 
 def _own_folder(data: Any, count: int, seed: int) -> Path:
-    from tare.drivers.storage.folders import data_dir
+    from tare.drivers.storage.placing import data_dir
 
     return data_dir() / str(data.folder_name(count, seed))
 

@@ -27,7 +27,7 @@ from tare.base.host import (
 )
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups import limits, tree
 
 OOM_NOTE = "tare: the kernel killed a process here for want of memory"
 """How people are told of an out-of-memory kill: a line at the end of `Exit.err`; `Exit.oom_killed` is for the rest."""
@@ -295,7 +295,7 @@ class GroupPlatform(limits.Limits):
             entry = self.files(host, site, stack)
             folders = self._group(host, site.name, stack)
             if not folders:
-                stack.callback(orphans.kill_all, host, site.name)
+                stack.callback(tree.kill_named, host, site.name)
             return GroupHost(host, site.name, Group(host, folders), stack.pop_all(), entry)
 
     def files(self, host: Host, site: Site, stack: ExitStack) -> Files:
@@ -315,7 +315,7 @@ class GroupPlatform(limits.Limits):
         folders = tree.own_folders(host, name)
         if folders:
             tree.remove(host, folders)
-        orphans.kill_all(host, name)
+        tree.kill_named(host, name)
         layers.remove(host, name)
 
 
@@ -358,7 +358,7 @@ class GroupHost:
 
     def spawn(self, job: Job) -> Process:
         before = self._group.oom_kills()
-        env = {**job.env, orphans.VARIABLE: self.name}
+        env = {**job.env, tree.NAME_VARIABLE: self.name}
         cwd = "/" if self._files.root else self._files.moved.get(job.cwd, job.cwd)
         inner = self._host.spawn(Job((*self._entry(job.cwd), *job.argv), env, cwd))
         return GroupProcess(inner, self._group, before)

@@ -15,14 +15,13 @@ from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHo
 from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, entered, limited_group, may_make_groups, run_in_group
-from tare.drivers.containers import hostroot
-from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH
 from tare.drivers.containers.place import Container, ContainerPlace
-from tare.drivers.containers.unpacked import is_path, is_sif, unpacked
-from tare.drivers.nvidia.devices import gpu_obstacles
+from tare.drivers.containers.roots import Bind, is_path, is_sif, unpacked
+from tare.drivers.gpus.devices import gpu_obstacles
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json
 
@@ -109,7 +108,7 @@ class CalledContainer(Container):
                 binds = self.bindable(host, root.binds, f"{site.scratch}/{site.name}")
             group = self.group(host, site.name, stack)
             if not group.folders:
-                stack.callback(orphans.kill_all, host, site.name)
+                stack.callback(tree.kill_named, host, site.name)
             place = CalledPlace(host, site.name, group, self.call(host, site, root, binds), self.entry(group))
             place.facts |= root.facts
             with phases.timed("open.start"):
@@ -138,20 +137,20 @@ class CalledContainer(Container):
         if self.image is not None:
             return self._image_root(host, site, stack, own, self.image)
         if not is_root(host):
-            bound = hostroot.bound_root(host, site, stack)
+            bound = roots.bound_root(host, site, stack)
             return Root(bound.path, [*own.kernels, *own.tmp, *bound.binds], facts=bound.facts)
-        files = {"/etc/hosts": hostroot.hosts_text(host, hostroot.host_name(host))}
+        files = {"/etc/hosts": roots.hosts_text(host, roots.host_name(host))}
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
             further = [Bind(layer.at, layer.point, writable=bool(layer.upper)) for layer in view.layers[1:]]
-            binds = [*own.kernels, *(further if self.binds_layers else []), *hostroot.view_binds(host, site)]
+            binds = [*own.kernels, *(further if self.binds_layers else []), *roots.view_binds(host, site)]
             return Root(view.root, binds, writable=True, facts={"root": "overlay", **view.facts()})
         path = layers.overlay(host, site, stack, files=files)
-        binds = [*own.kernels, *own.tmp, *hostroot.binds(host, site)]
+        binds = [*own.kernels, *own.tmp, *roots.binds(host, site)]
         return Root(path, binds, self.may_write(site), facts={"root": "overlay"})
 
     def _image_root(self, host: Host, site: Site, stack: ExitStack, own: _Own, image: str) -> Root:
-        binds = [*own.kernels, *hostroot.image_binds(host, site, stack)]
+        binds = [*own.kernels, *roots.image_binds(host, site, stack)]
         own_tmp = [] if self.may_write(site) else own.tmp
         over = _made(host, f"{site.scratch}/{site.name}/over") if self.may_write(site) else ""
         here = isinstance(host, LocalHost)
@@ -161,7 +160,7 @@ class CalledContainer(Container):
         found = unpacked(image) if here else None
         facts = {"root": "image", **({"image_id": found.id} if found is not None and found.id else {})}
         config = ImageConfig() if found is None else replace(found.config, user="")
-        if config.env and hostroot.hidden_by_tmp(config):
+        if config.env and roots.hidden_by_tmp(config):
             own_tmp = []
         lower = image if found is None else str(found.root)
         if not is_root(host):
@@ -213,7 +212,7 @@ class CalledContainer(Container):
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
         tree.remove(host, cls.all_folders(host, name))
-        orphans.kill_all(host, name)
+        tree.kill_named(host, name)
         layers.remove(host, name)
         _remove_own(host, name)
 
@@ -302,7 +301,7 @@ class CalledPlace(ContainerPlace):
         env = {name: value for name, value in job.env.items() if not (self._images_own and name == "PATH")}
         passed = {name: env[name] for name in env if _PLAIN.fullmatch(name) and not self._call.by_word.fullmatch(name)}
         words = {name: value for name, value in env.items() if name not in passed}
-        words[orphans.VARIABLE] = self.name
+        words[tree.NAME_VARIABLE] = self.name
         away = [part for name in self._added if name not in env for part in ("-u", name)]
         inside = self._call.ended(["env", *away, *(f"{name}={value}" for name, value in words.items()), *job.argv])
         client = {"PATH": PATH, "HOME": self._home, **self._call.lent(passed)}

@@ -6,21 +6,189 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tare.base.errors import ObstacleError, TareError, TrialError, pip_install
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost
-from tare.base.processes import is_root
+from tare.base.host import Host, LocalHost, Reaching
+from tare.base.processes import is_root, mounts
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.containers import engine_process
-from tare.drivers.containers.engine_process import UNIX, Patience
+
+# A Docker engine of our own: started in a folder, touching nothing outside of it, and stopped again.
+
+UNIX = "unix://"
+
+# Nothing of the host's network is touched, and its own engine, if it gets one later, finds its folders free.
+_FLAGS = (
+    "--iptables=false",
+    "--ip6tables=false",
+    "--bridge=none",
+    "--storage-driver=overlay2",
+    "--userland-proxy=false",
+    "--exec-opt=native.cgroupdriver=cgroupfs",
+)
+
+_CONTAINERD = """version = 2
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long an engine may take; an emulated one takes long."""
+
+    ready_s: float = 30.0
+    stop_s: float = 30.0
+    look_every_s: float = 0.05
+
+
+def socket_in(place: str) -> str:
+    return f"{place}/docker.sock"
+
+
+def launch(
+    host: Host, place: str, why_silent: Callable[[], str | None], patience: Patience, *, containerd_first: bool = False
+) -> None:
+    """Start dockerd in a session of its own and wait until it answers.
+
+    dockerd starts containerd itself and gives up after 15 seconds; where that may be too short, it is started first.
+    """
+    host.run(["mkdir", "-p", "-m", "0711", "--", place, f"{place}/tmp"]).checked()
+    _forget_dead(host, place)
+    command = ["dockerd", "-H", f"{UNIX}{socket_in(place)}", "--data-root", f"{place}/data"]
+    command += ["--exec-root", f"{place}/exec", "--pidfile", f"{place}/dockerd.pid", *_FLAGS]
+    if containerd_first:
+        command += ["--containerd", containerd(host, place, patience)]
+    pid = _begin(host, f"{place}/dockerd.log", command)
+    deadline_ns = host.clock.now_ns() + round(patience.ready_s * 1e9)
+    while why_silent() is not None:
+        if host.clock.now_ns() >= deadline_ns or not _may_live(host, pid):
+            reported = host.run(["tail", "-n", "5", "--", f"{place}/dockerd.log"]).out
+            if not stop_in(host, place, patience):  # it is dead, and its data folder may be mounted onto itself
+                host.run(["umount", "--", f"{place}/data"])
+            raise ObstacleError(f"a private Docker engine was started but did not answer; its log ends:\n{reported}")
+        host.clock.sleep_until(host.clock.now_ns() + round(patience.look_every_s * 1e9))
+
+
+def _begin(host: Host, log: str, command: Sequence[str]) -> str:
+    """Start a command that stays, in a session of its own; returns its pid.
+
+    dockerd makes a containerd that does not answer write its stacks to the folder for temporary files: that is in the
+    engine's own folder, and goes with it.
+    """
+    script = 'log=$1; export TMPDIR="${log%/*}/tmp"; shift; setsid "$@" < /dev/null > "$log" 2>&1 & echo $!'
+    return host.run(["sh", "-c", script, "start", log, *command]).checked().out.strip()
+
+
+def _may_live(host: Host, pid: str) -> bool:
+    """By its state: a dead one may still be listed, and the command line of one that is just starting is empty too."""
+    try:
+        return not pid or host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")
+    except (OSError, IndexError):
+        return False
+
+
+def containerd_socket(place: str) -> str:
+    return f"{place}/containerd.sock"
+
+
+def containerd(host: Host, place: str, patience: Patience) -> str:
+    """Start containerd in this folder unless it runs there, wait for its socket, and return that."""
+    path, config = containerd_socket(place), f"{place}/containerd.toml"
+    if _pid_in(host, f"{place}/containerd.pid", path) is not None:
+        return path
+    host.run(["mkdir", "-p", "-m", "0711", "--", place, f"{place}/tmp"]).checked()
+    host.run(["rm", "-f", "--", path]).checked()  # of one that was killed
+    host.run(["sh", "-c", 'cat > "$1"', "write", config], stdin=_CONTAINERD).checked()
+    folders = ["--root", f"{place}/containerd", "--state", f"{place}/containerd.state"]
+    pid = _begin(host, f"{place}/containerd.log", ["containerd", "--config", config, "--address", path, *folders])
+    host.run(["sh", "-c", 'echo "$2" > "$1"', "note", f"{place}/containerd.pid", pid]).checked()
+    until = 'while [ ! -S "$1" ]; do [ -d "/proc/$2" ] || exit 1; sleep "$3"; done'
+    waited = ["sh", "-c", until, "await", path, pid, f"{patience.look_every_s:g}"]
+    if host.run(waited, limit_s=patience.ready_s).code != 0:
+        reported = host.run(["tail", "-n", "5", "--", f"{place}/containerd.log"]).out
+        stop_in(host, place, patience)
+        raise ObstacleError(f"a private containerd was started but is not up; its log ends:\n{reported}")
+    return path
+
+
+def stop_containerd(host: Host, place: str, patience: Patience) -> bool:
+    """Stop the containerd that was started in `place`, and no other; False if there is none."""
+    return _end(host, f"{place}/containerd", containerd_socket(place), patience)
+
+
+def _forget_dead(host: Host, place: str) -> None:
+    """Remove pid files that a power cut left: dockerd does not start where their numbers are someone else's by now."""
+    containerd = f"{place}/exec/containerd/containerd"
+    if own_pid_in(host, place) is None:
+        host.run(["rm", "-f", "--", f"{place}/dockerd.pid"]).checked()
+        unmount_dead(host, place)
+    if _pid_in(host, f"{containerd}.pid", f"{containerd}.toml") is None:
+        host.run(["rm", "-f", "--", f"{containerd}.pid"]).checked()
+
+
+def dead_mounts_in(host: Host, place: str) -> list[str]:
+    """The network namespaces that an engine which was killed left mounted in its folder; none while one runs there."""
+    if own_pid_in(host, place) is not None:
+        return []
+    real = os.path.realpath(place)  # as the kernel names it
+    return [mount.point for mount in mounts(host) if mount.point.startswith(f"{real}/exec/netns/")]
+
+
+def unmount_dead(host: Host, place: str) -> None:
+    for point in dead_mounts_in(host, place):
+        host.run(["umount", "--", point])
+
+
+def stop_in(host: Host, place: str, patience: Patience) -> bool:
+    """Stop the engine that was started in `place`, and no other; False if there is none."""
+    stopped = _end(host, f"{place}/dockerd", f"{place}/dockerd.pid", patience)
+    if stopped:
+        host.run(["umount", "--", f"{place}/data"])  # dockerd mounts its data folder onto itself, and forgets it
+        unmount_dead(host, place)
+    stop_containerd(host, place, patience)
+    if stopped:
+        host.run(["rm", "-rf", "--", f"{place}/tmp"])
+    return stopped
+
+
+def _end(host: Host, files: str, argument: str, patience: Patience) -> bool:
+    """End the process in `files`.pid that has this argument; False if there is none."""
+    pid = _pid_in(host, f"{files}.pid", argument)
+    if pid is None:
+        return False
+    host.run(["kill", "-TERM", str(pid)])
+    deadline_ns = host.clock.now_ns() + round(patience.stop_s * 1e9)
+    while _pid_in(host, f"{files}.pid", argument) is not None:
+        if host.clock.now_ns() >= deadline_ns:
+            name = files.rpartition("/")[2]
+            raise TareError(f"our own {name} (pid {pid}) does not stop; its log is {files}.log.")
+        host.clock.sleep_until(host.clock.now_ns() + round(patience.look_every_s * 1e9))
+    return True
+
+
+def own_pid_in(host: Host, place: str) -> int | None:
+    """The pid of the engine that was started in `place`, if it runs."""
+    return _pid_in(host, f"{place}/dockerd.pid", f"{place}/dockerd.pid")
+
+
+def _pid_in(host: Host, file: str, argument: str) -> int | None:
+    """The pid in a file, if that process has this argument: the number alone may be someone else's by now."""
+    try:
+        pid = int(host.read(file))
+        arguments = host.read(f"/proc/{pid}/cmdline").split("\0")
+    except (OSError, ValueError):
+        return None
+    return pid if argument in arguments else None
+
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 _LONGEST_SOCKET_PATH = 107  # the kernel's limit for a UNIX socket
@@ -47,7 +215,7 @@ def folder() -> Path:
 
 
 def own_socket() -> str:
-    return engine_process.socket_in(str(folder()))
+    return socket_in(str(folder()))
 
 
 def candidates() -> list[str]:
@@ -78,7 +246,7 @@ def why_silent(path: str, within_s: float = _ANSWER_WITHIN_S) -> str | None:
     return None if b" 200 " in answer else f"it answers {answer[:40]!r}"
 
 
-def obstacles(host: Host) -> list[Ruling]:
+def own_obstacles(host: Host) -> list[Ruling]:
     """Why the engine of the device cannot be used on this host."""
     stopped = sdk_obstacles()
     if not isinstance(host, LocalHost):
@@ -120,7 +288,7 @@ def _no_engine() -> Ruling:
 
 def connect(host: Host) -> Any:
     """A client of the SDK for the first engine that answers; raises `ObstacleError` with what to do."""
-    if stopped := obstacles(host):
+    if stopped := own_obstacles(host):
         raise ObstacleError("docker cannot be used here.", stopped)
     found = find()
     if found is None:  # it went away between the two questions
@@ -165,7 +333,7 @@ def start(host: Host) -> Engine:
         raise ObstacleError("no Docker engine answers, and none is installed: `apt-get install docker.io` brings one.")
     if len(own_socket()) > _LONGEST_SOCKET_PATH:
         raise ObstacleError(f"{own_socket()} is too long for a socket; set TARE_STATE to a shorter folder.")
-    engine_process.launch(host, str(folder()), lambda: why_silent(own_socket()), Patience())
+    launch(host, str(folder()), lambda: why_silent(own_socket()), Patience())
     return Engine(own_socket(), ours=True)
 
 
@@ -202,7 +370,7 @@ def holds_containers(host: Host) -> bool:
 
 def dead_mounts(host: Host) -> list[str]:
     """What our own engine left mounted when it was killed."""
-    return engine_process.dead_mounts(host, str(folder()))
+    return dead_mounts_in(host, str(folder()))
 
 
 def _could_hold_containers(host: Host) -> bool:
@@ -226,12 +394,12 @@ def _started_for_removal(host: Host) -> bool:
 
 def stop(host: Host, place: str | None = None) -> bool:
     """Stop the engine that we started, and no other; False if there is none."""
-    return engine_process.stop(host, place or str(folder()), Patience())
+    return stop_in(host, place or str(folder()), Patience())
 
 
 def own_pid(host: Host) -> int | None:
     """The pid of the engine that we started, if it runs."""
-    return engine_process.own_pid(host, str(folder()))
+    return own_pid_in(host, str(folder()))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -262,6 +430,178 @@ def _say_status(host: Host) -> str:
     if found is None:
         raise ObstacleError("no Docker engine.", [_no_engine()])
     return f"{found.address} answers{' (started by tare)' if found.ours else ''}."
+
+
+# A Docker engine for the time of a run: the one that answers, or a private one that its last user stops again.
+#
+# The Docker engine of a host: the device's, or one inside a host whose sockets can be reached from the device.
+#
+# Inside, the engine that answers is taken; where none does, a private one is started for as long as it is used. Its
+# folder is in /run, which lies in memory: the root there is an overlay, and an engine cannot lay another one on that.
+
+STARTED = "no Docker engine answered, so a private one was started for this run."
+STOPPED = "the private Docker engine of an earlier run was stopped."
+
+
+@contextmanager
+def held(host: Host) -> Iterator[str | None]:
+    """Start a private engine where none answers and we may; where we may not, the platform's obstacle says why."""
+    found = find()
+    if os.geteuid() != 0 or (found is not None and not found.ours):
+        yield None
+        return
+    with _lock("users") as users:
+        started = _start_if_silent(host, users)
+        try:
+            yield STARTED if started else None
+        finally:
+            _stop_if_last(host, users)
+
+
+def could_start(host: Host) -> bool:
+    """Whether a run would get a private engine: none answers, we are root, and both the SDK and dockerd are there."""
+    if os.geteuid() != 0 or find() is not None or sdk_obstacles():
+        return False
+    return host.run(["sh", "-c", "command -v dockerd"]).code == 0
+
+
+def left_over(host: Host) -> str | None:
+    """The private engine of a run that died, in words, unless someone uses it; nothing is changed."""
+    if os.geteuid() != 0 or (pid := own_pid(host)) is None:
+        return None
+    with _lock("users") as users, _deciding():
+        return f"the private Docker engine of an earlier run (pid {pid})" if _is_last(users) else None
+
+
+def stop_left_over(host: Host) -> str | None:
+    """Stop the private engine of a run that died, unless someone uses it."""
+    if os.geteuid() != 0 or not folder().exists():
+        return None
+    with _lock("users") as users:
+        return STOPPED if _stop_if_last(host, users) else None
+
+
+@contextmanager
+def _lock(name: str) -> Iterator[int]:
+    """A descriptor to be locked: of `users`, shared by whoever uses the engine; of `deciding`, see there."""
+    place = folder()
+    place.mkdir(parents=True, exist_ok=True, mode=0o711)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(place / f"{name}.lock", flags, 0o600)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _deciding() -> Iterator[None]:
+    """One at a time starts an engine or stops it, for seconds: who uses it must not wait for who does already."""
+    with _lock("deciding") as descriptor:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+
+
+def _start_if_silent(host: Host, users: int) -> bool:
+    with _deciding():
+        fcntl.flock(users, fcntl.LOCK_SH)
+        if find() is not None:
+            return False
+        try:
+            start(host)
+        except ObstacleError:
+            return False  # the platform itself says what is missing
+        return True
+
+
+def _stop_if_last(host: Host, users: int) -> bool:
+    """Also one that we found there and that is ours: its own run was killed before it could stop it."""
+    with _deciding():
+        return _is_last(users) and stop(host)
+
+
+def _is_last(users: int) -> bool:
+    """Whether nobody else uses the engine; nobody can begin to, as long as we are deciding."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+INSIDE = "/run/tare/engine"
+# An emulated processor is fifty times slower, and each look costs it dearly.
+_PATIENCE = Patience(ready_s=600.0, stop_s=120.0, look_every_s=0.5)
+_GUEST_ANSWERS_WITHIN_S = 30.0
+_GUEST_REQUEST_WITHIN_S = 600
+
+
+def obstacles(host: Host) -> list[Ruling]:
+    """Why no engine can be had for containers on this host, in found; nothing is started."""
+    if not isinstance(host, Reaching):
+        return own_obstacles(host)
+    found = sdk_obstacles()
+    if _found(host) is None:
+        found += _start_obstacles(host)
+    return found
+
+
+def _start_obstacles(host: Reaching) -> list[Ruling]:
+    found = []
+    if not is_root(host):
+        found.append(
+            obstacle("needs.root", f"no Docker engine answers inside {host.name}, and only root can start one there.")
+        )
+    if host.run(["sh", "-c", "command -v dockerd"]).code != 0:
+        found.append(
+            obstacle(
+                "needs.engine",
+                f"no Docker engine answers inside {host.name}, and none is installed there: "
+                "`apt-get install docker.io` on the device brings one to a machine that has its root.",
+            )
+        )
+    return found
+
+
+def answers(host: Host) -> bool:
+    """Whether an engine runs already, and so may have images."""
+    return (_found(host) if isinstance(host, Reaching) else find()) is not None
+
+
+@contextmanager
+def opened(host: Host) -> Iterator[Any]:
+    """A client of the SDK for this host's engine; what was started for it is stopped again."""
+    if not isinstance(host, Reaching):
+        with closing(connect(host)) as connected:
+            yield connected
+        return
+    if found := obstacles(host):
+        raise ObstacleError(f"docker cannot be used inside {host.name}.", found)
+    with ExitStack() as stack:
+        near = stack.enter_context(host.reach(_found(host) or _started(host, stack)))
+        yield stack.enter_context(closing(client(near, _GUEST_REQUEST_WITHIN_S)))
+
+
+def _found(host: Reaching) -> str | None:
+    """The socket inside where an engine answers."""
+    there = (path for path in _candidates() if host.run(["test", "-S", path]).code == 0)
+    return next((path for path in there if _why_silent(host, path) is None), None)
+
+
+def _candidates() -> tuple[str, ...]:
+    return (SYSTEM_SOCKET, socket_in(INSIDE))
+
+
+def _why_silent(host: Reaching, path: str) -> str | None:
+    with host.reach(path) as near:
+        return why_silent(near, _GUEST_ANSWERS_WITHIN_S)
+
+
+def _started(host: Reaching, stack: ExitStack) -> str:
+    path = socket_in(INSIDE)
+    launch(host, INSIDE, lambda: _why_silent(host, path), _PATIENCE, containerd_first=True)
+    stack.callback(stop_in, host, INSIDE, _PATIENCE)
+    return path
 
 
 if __name__ == "__main__":

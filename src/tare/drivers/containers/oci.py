@@ -15,16 +15,15 @@ from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHo
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
 from tare.drivers.cgroups.limits import PERIOD_US, Limits
 from tare.drivers.cgroups.tree import PARENT, PIDS_LIMIT
-from tare.drivers.containers import hostroot, isolation
-from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace
-from tare.drivers.containers.unpacked import Unpacked, is_path, unpacked
-from tare.drivers.nvidia.devices import GpuFile, oci_devices, oci_rules
+from tare.drivers.containers.roots import Bind, Unpacked, is_path, unpacked
+from tare.drivers.gpus.devices import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 
@@ -246,28 +245,28 @@ class OciContainer(Container):
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
         """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
-        name = hostroot.host_name(host)
-        files = {"/etc/hosts": hostroot.hosts_text(host, name)}
+        name = roots.host_name(host)
+        files = {"/etc/hosts": roots.hosts_text(host, name)}
         if self.network == "host" and (resolvers := text_of(host, "/etc/resolv.conf")):
             files["/etc/resolv.conf"] = f"{resolvers}\n"  # which may be a link into /run
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
-            return Root(view.root, hostroot.view_binds(host, site), name, own_tmp=False, facts=view.facts())
+            return Root(view.root, roots.view_binds(host, site), name, own_tmp=False, facts=view.facts())
         if self.image is None:
             path = layers.overlay(host, site, stack, files=files)
-            return Root(path, hostroot.binds(host, site), name, own_tmp=True)
+            return Root(path, roots.binds(host, site), name, own_tmp=True)
         # Of another machine's images only a folder there can be taken.
         here = isinstance(host, LocalHost)
         folder = not here or (Path(self.image).is_dir() and not is_path(self.image))
         image = Unpacked(Path(self.image).absolute(), ImageConfig(), "") if folder else unpacked(self.image)
         path = layers.overlay(host, site, stack, lower=str(image.root), files=files)
-        odd = hostroot.hidden_by_tmp(image.config) or any((image.root / "tmp").glob("*"))
+        odd = roots.hidden_by_tmp(image.config) or any((image.root / "tmp").glob("*"))
         own_tmp = not self.may_write(site) and not odd
         facts = {"root": "image", "image_id": image.id} if image.id else {}
         user = replace(identity(host), uid=image.user()[0], gid=image.user()[1]) if image.config.user else None
         if user is not None:
-            hostroot.open_to_all(host, site)
-        return Root(path, hostroot.image_binds(host, site, stack), name, own_tmp, facts, image.config, user)
+            roots.open_to_all(host, site)
+        return Root(path, roots.image_binds(host, site, stack), name, own_tmp, facts, image.config, user)
 
     @classmethod
     def remove(cls, host: Host, name: str) -> None:
@@ -346,7 +345,7 @@ class RuntimePlace(ContainerPlace):
 
     def spawn(self, job: Job) -> Process:
         number, before = next(self._numbers), self._group.oom_kills()
-        command = self._exec(number, job.argv, {**job.env, orphans.VARIABLE: self.name}, job.cwd)
+        command = self._exec(number, job.argv, {**job.env, tree.NAME_VARIABLE: self.name}, job.cwd)
         inner = self._host.spawn(Job(tuple(command), env={"PATH": PATH}))
         return GroupProcess(inner, self._group, before, lambda: number_in(self._host, self._pid_file(number)))
 

@@ -35,7 +35,7 @@ from tare.base.units import SizeBytes
 from tare.drivers import layers
 from tare.drivers.cgroups.job import Group
 from tare.drivers.cgroups.limits import Limits
-from tare.drivers.containers import hostroot
+from tare.drivers.containers import roots
 from tare.drivers.places import Phases
 from tare.parts.protocols import Leftover
 
@@ -173,7 +173,7 @@ class Container(Limits):
     def hides(self, host: Host, program: Path, shown: Sequence[Path]) -> bool:
         if self.rootfs is None:
             return False  # an image has programs of its own
-        return hostroot.is_hidden(host, program, shown, sealed=self.writable is False or not identity(host).can_mount)
+        return roots.is_hidden(host, program, shown, sealed=self.writable is False or not identity(host).can_mount)
 
     def capabilities(self, host: Host, site: Site) -> list[str]:
         """Those that a command keeps: root writes to other users' folders on bare metal, and so it must inside."""
@@ -184,7 +184,7 @@ class Container(Limits):
         )
 
     def shm_bytes(self, host: Host) -> int:
-        return hostroot.shm_bytes(host) if self.shm is None else self.shm
+        return roots.shm_bytes(host) if self.shm is None else self.shm
 
     @classmethod
     def _names_image(cls, fields: Mapping[str, Any]) -> bool:
@@ -229,7 +229,7 @@ class ContainerPlace(ABC):
         if (user := self.user()) is None:
             return
         self.facts["user"] = user.uid
-        hostroot.give_work_folder(self._host, site, user.user)
+        roots.give_work_folder(self._host, site, user.user)
 
     def user(self) -> Identity | None:
         """The user of what keeps the container open, and so of its commands, by the kernel's word."""

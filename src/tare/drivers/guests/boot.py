@@ -21,7 +21,7 @@ import tare_inside
 from tare.base.errors import ObstacleError
 from tare.base.files import ROOT_STATE, state_dir
 from tare.base.host import Host, Site
-from tare.drivers.containers import hostroot
+from tare.drivers.containers import roots
 
 _NAME = re.compile(r"vmlinu[xz]-(?P<release>.+)")
 _MODULE = re.compile(r"(?P<name>.+)\.ko(?P<packed>\.\w+)?")
@@ -275,7 +275,7 @@ class Export:
 
 def export(host: Host, site: Site, folder: Path) -> Export:
     """The share for a site: `/` itself, and whatever of its needs a share of `/` alone would not show."""
-    beside = [bind.source for bind in hostroot.binds(host, site) if not bind.writable]
+    beside = [bind.source for bind in roots.binds(host, site) if not bind.writable]
     return Export(folder, tuple(beside))
 
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 from tare.base import untrusted
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Exit, Host, Job, Process, Scope, Site
-from tare.drivers.cgroups import orphans
+from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import with_oom_note
 from tare.drivers.containers.oci import PATH
 from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilent, Link, checked, relayed, sight
@@ -180,7 +180,7 @@ class GuestPlace:
 
     def spawn(self, job: Job) -> Process:
         self.lay_out(clocked=True)
-        return self._start(job.argv, {**job.env, orphans.VARIABLE: self.name}, job.cwd, b"", clocked=True)
+        return self._start(job.argv, {**job.env, tree.NAME_VARIABLE: self.name}, job.cwd, b"", clocked=True)
 
     def read(self, path: PurePath | str) -> str:
         self._push(path)

@@ -25,8 +25,8 @@ from tare.drivers.power.backend import (
     put,
     unsupported,
 )
-from tare.drivers.power.board import HIGH, LOW, TABLE, Clock, PowerModel, board, clocks, is_off, mhz, stands, table
 from tare.drivers.power.hotplug import may_write, online_then
+from tare.drivers.power.named_mode import HIGH, LOW, TABLE, Clock, PowerModel, board, clocks, is_off, mhz, stands, table
 
 ALL_CLOCKS = "jetson.jetson_clocks"
 FOR_MODE = "jetson.for_mode"  # no state: the mode that the others are measured by, so that `write` knows it too

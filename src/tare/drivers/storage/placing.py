@@ -11,20 +11,244 @@ there knows whose it is (`tare device clean`, trial/undo/cleaning.py). There is 
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import hashlib
+import mmap
 import os
 import re
+import stat
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
+from typing import Annotated, NamedTuple, TypeAlias
+
+from pydantic import AfterValidator
 
 from tare.base import processes
 from tare.base.errors import TareError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host
 from tare.base.processes import Mount, holding, mounts
+from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.storage.residency import open_files
+from tare.drivers.places import SOURCE
+from tare_inside import named
+
+# How much of a file is in the page cache: cachestat(2) where the kernel has it (Linux 6.5), mincore(2) otherwise.
+
+_CACHESTAT = 451  # the same number on every architecture
+_WINDOW_BYTES = 1 << 30  # mapped at a time: a data set may be larger than a board's address space likes
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_mmap = getattr(_libc, "mmap64", None) or _libc.mmap  # 64-bit offsets also on a 32-bit board
+_mmap.restype = ctypes.c_void_p
+_mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_LOWEST_BIT = bytes(value & 1 for value in range(256))  # mincore promises only this bit of each byte
+
+
+@dataclass(frozen=True, slots=True)
+class Residency:
+    """Pages of one file, or of several together."""
+
+    pages: int = 0
+    resident: int = 0
+    dirty: int | None = 0  # not yet on disk; None where the kernel does not say
+
+    def __add__(self, other: Residency) -> Residency:
+        dirty = None if self.dirty is None or other.dirty is None else self.dirty + other.dirty
+        return Residency(self.pages + other.pages, self.resident + other.resident, dirty)
+
+    @property
+    def share(self) -> float | None:
+        """How much of it is in memory, 0 to 1; None for nothing at all."""
+        return self.resident / self.pages if self.pages else None
+
+
+def residency(descriptor: int, start: int = 0, length: int | None = None) -> Residency | None:
+    """The residency of an open file, or None if this user may not know it: not the owner, and may not write.
+
+    `start` and `length`, whole pages, ask for a piece of it.
+    """
+    pages = _pages(descriptor, start, length)
+    if pages == 0:
+        return Residency()
+    seen = cachestat(descriptor, start, length)
+    if seen is not None and seen.resident > 0:
+        return seen
+    # No page at all may be the truth; but on a stacked file system (overlay) cachestat looks at the wrong layer.
+    if not _may_know(descriptor) or (resident := mincore(descriptor, start, length)) is None:
+        return None
+    return Residency(pages, resident, 0 if resident == 0 else None)
+
+
+def cachestat(descriptor: int, start: int = 0, length: int | None = None) -> Residency | None:
+    """What cachestat(2) says, or None where it is missing or refused."""
+    requested, answer = (ctypes.c_uint64 * 2)(start, length or 0), (ctypes.c_uint64 * 5)()
+    if _libc.syscall(_CACHESTAT, descriptor, ctypes.byref(requested), ctypes.byref(answer), 0) != 0:
+        return None
+    cached, dirty, writeback = int(answer[0]), int(answer[1]), int(answer[2])
+    pages = _pages(descriptor, start, length)
+    return Residency(pages, min(cached, pages), dirty + writeback)
+
+
+def mincore(descriptor: int, start: int = 0, length: int | None = None) -> int | None:
+    """The number of resident pages by mincore(2), or None where the file cannot be mapped."""
+    end = start + _bytes(descriptor, start, length)
+    total = 0
+    for begin in range(start, end, _WINDOW_BYTES):
+        count = _mincore_window(descriptor, begin, min(_WINDOW_BYTES, end - begin))
+        if count is None:
+            return None
+        total += count
+    return total
+
+
+def _mincore_window(descriptor: int, start: int, length: int) -> int | None:
+    address = _mmap(None, length, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, start)
+    if address == _MAP_FAILED:
+        return None
+    try:
+        flags = (ctypes.c_ubyte * -(-length // mmap.PAGESIZE))()
+        if _libc.mincore(address, length, flags) != 0:
+            return None
+        return bytes(flags).translate(_LOWEST_BIT).count(1)
+    finally:
+        _libc.munmap(address, length)
+
+
+def _bytes(descriptor: int, start: int, length: int | None) -> int:
+    """So much of the file there is in the piece that is asked for."""
+    left = max(0, os.fstat(descriptor).st_size - start)
+    return left if length is None else min(length, left)
+
+
+def _pages(descriptor: int, start: int = 0, length: int | None = None) -> int:
+    return -(-_bytes(descriptor, start, length) // mmap.PAGESIZE)
+
+
+def _may_know(descriptor: int) -> bool:
+    """The kernel tells only the owner, or one who may write; to others mincore says that everything is resident."""
+    if os.geteuid() in (0, os.fstat(descriptor).st_uid):
+        return True
+    return os.access(f"/proc/self/fd/{descriptor}", os.W_OK)
+
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NOT_A_FILE_OF_IT = (errno.ELOOP, errno.ENOENT, errno.ENXIO)  # a link, gone since it was listed, a socket
+
+
+def open_files(paths: Iterable[Path]) -> Iterator[int]:
+    """Each regular file as a descriptor that is closed when the next one is asked for.
+
+    A named path may be a link; links inside a named folder are not followed, so nothing outside of it is touched.
+    Pipes and device nodes are left alone.
+    """
+    for path in paths:
+        top = path.resolve(strict=True)
+        if not top.is_dir():
+            with _opened(str(top), None) as descriptor:
+                yield from [] if descriptor is None else [descriptor]
+            continue
+        for _, _, names, folder in os.fwalk(top, follow_symlinks=False, onerror=_raised):
+            for name in sorted(names):
+                with _opened(name, folder) as descriptor:
+                    yield from [] if descriptor is None else [descriptor]
+
+
+@contextmanager
+def _opened(name: str, folder: int | None) -> Iterator[int | None]:
+    descriptor = _open(name, folder)
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _open(name: str, folder: int | None) -> int | None:
+    """A regular file, or None for anything else; looked at before it is opened, because opening a device acts on it."""
+    try:
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return None
+        with suppress(PermissionError):  # only the owner may read without a trace
+            return os.open(name, _FLAGS | os.O_NOATIME, dir_fd=folder)
+        return os.open(name, _FLAGS, dir_fd=folder)
+    except OSError as error:
+        if error.errno in _NOT_A_FILE_OF_IT:
+            return None
+        raise
+
+
+def _raised(error: OSError) -> None:
+    raise error
+
+
+WINDOW_BYTES = 1 << 20
+_STEP = 0.6180339887498949  # the golden section: its multiples are spread evenly, and meet no period of the data
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of one file; its descriptor stays open while it is watched."""
+
+    descriptor: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Pieces of a data set, and how large that is in all."""
+
+    pieces: tuple[Piece, ...]
+    total_bytes: int
+
+    @property
+    def share(self) -> float:
+        """How much of the data set is looked at."""
+        return sum(piece.length for piece in self.pieces) / self.total_bytes if self.total_bytes else 0.0
+
+    def close(self) -> None:
+        for descriptor in {piece.descriptor for piece in self.pieces}:
+            os.close(descriptor)
+
+
+def drawn(paths: Iterable[Path], most: int) -> Sample:
+    """At most so many pieces of up to 1 MiB, drawn evenly from all bytes; everything, where that is not more."""
+    files = [found for descriptor in open_files(paths) if (found := _looks(descriptor)).size > 0]
+    counts = [-(-found.size // WINDOW_BYTES) for found in files]
+    ends = list(accumulate(counts))
+    windows = ends[-1] if ends else 0
+    chosen = (
+        range(windows) if windows <= most else sorted({int(number * _STEP % 1 * windows) for number in range(most)})
+    )
+    opened: dict[str, int] = {}
+    pieces = []
+    for window in chosen:
+        file = bisect_right(ends, window)
+        path, size = files[file]
+        start = (window - (ends[file] - counts[file])) * WINDOW_BYTES
+        if path not in opened:
+            opened[path] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        pieces.append(Piece(opened[path], start, min(WINDOW_BYTES, size - start)))
+    return Sample(tuple(pieces), sum(found.size for found in files))
+
+
+class _File(NamedTuple):
+    path: str
+    size: int
+
+
+def _looks(descriptor: int) -> _File:
+    return _File(str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size)
+
 
 _LEAST_BYTES = 64 << 20  # so that a measured read does not go over the same blocks again and again
 _SPARE_INODES = 1024
@@ -284,3 +508,70 @@ def _alike(source: Path, kept: Path) -> bool:
 
 def _complain(error: OSError) -> None:
     raise TareError(f"storage: {error.filename} cannot be read: {error.strerror}.")
+
+
+# Where synthetic data sets lie on the device, and how one is made there: once, before anything is measured.
+
+DATA_SEED = 0  # the data are the same in every trial; what a trial's seed changes is their order and the first weights
+_LONGEST_S = 3600.0
+
+
+def data_dir() -> Path:
+    """Where data sets are kept: $TARE_DATA, else the user's cache."""
+    if own := os.environ.get("TARE_DATA"):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare" / "data"
+
+
+def synthetic_folder(data: str, count: int) -> Path:
+    """The folder of a synthetic data set of so many items."""
+    return data_dir() / str(named.find("data", data).folder_name(count, DATA_SEED))
+
+
+def make_synthetic(host: Host, data: str, count: int) -> None:
+    """Make the data set unless it is there, whole."""
+    folder = synthetic_folder(data, count)
+    argv = [host.python, str(SOURCE / "making" / "make.py"), data, str(folder), str(count), str(DATA_SEED)]
+    made = host.run(argv, limit_s=_LONGEST_S)
+    if made.code != 0:
+        raise TareError(
+            f"the data set {data} could not be made in {folder}.\n"
+            f"{(made.err or made.out).strip()[-1000:]}\nSet TARE_DATA to a folder with room for it."
+        )
+
+
+def folder_obstacles(data: str, folder: Path, count: int) -> list[Ruling]:
+    """Why a folder of the user's own cannot be used as so many items of this data set."""
+    try:
+        folder.stat()
+    except FileNotFoundError:
+        sentence = f"no folder {folder}: `data_path` is where your own {data} files lie."
+        return [obstacle("needs.data", sentence)]
+    except (OSError, ValueError) as problem:
+        return [obstacle("needs.data", str(problem))]
+    sentence = named.find("data", data).obstacle(str(folder), count)
+    return [] if sentence is None else [obstacle("needs.data", str(sentence))]
+
+
+FOLDER = Path("/var/tmp")  # on a disk, where /tmp and workdirs may be memory; in a container it is its own layer
+_WORKDIR, _CHECKPOINTS = "-workdir", "-checkpoints"
+
+
+def checkpoint_folder(workdir: Path) -> Path:
+    """The folder for the tenant whose workdir this is; a workdir lies in memory, from where nothing is written back."""
+    return checkpoints_of_site(workdir.name.removesuffix(_WORKDIR))
+
+
+def checkpoints_of_site(name: str) -> Path:
+    """The folder of this site: on bare metal it is the device's, and must go with the trial's others."""
+    return FOLDER / f"{name}{_CHECKPOINTS}"
+
+
+def absolute(path: Path) -> Path:
+    """The same path; a relative one is refused."""
+    if not path.is_absolute():
+        raise ValueError(f"{path} is not absolute; write the whole path, from / on")
+    return path
+
+
+AbsolutePath: TypeAlias = Annotated[Path, AfterValidator(absolute)]

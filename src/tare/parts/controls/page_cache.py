@@ -13,8 +13,7 @@ from tare.base import untrusted
 from tare.base.errors import ControlNotHeld, TrialError
 from tare.base.host import Host, LocalHost, clock_inside
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.storage.folders import AbsolutePath
-from tare.drivers.storage.residency import Residency, open_files, residency
+from tare.drivers.storage.placing import AbsolutePath, Residency, open_files, residency
 from tare.parts.protocols import Control, Json, TenantPlace
 from tare_inside.programs import cold_epochs
 from tare_inside.programs.cold_epochs import COLD_SHARE

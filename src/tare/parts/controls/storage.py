@@ -16,7 +16,7 @@ from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import SizeBytes
 from tare.drivers.storage import media, placing
-from tare.drivers.storage.folders import AbsolutePath, absolute
+from tare.drivers.storage.placing import AbsolutePath, absolute
 from tare.parts.protocols import Control, Json, TenantPlace
 
 _COMMANDS = ("losetup", "mkfs.ext4", "fallocate", "mount", "umount", "cp")

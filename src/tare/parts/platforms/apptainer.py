@@ -12,10 +12,9 @@ from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups.job import may_make_groups
 from tare.drivers.containers.called import Call, CalledContainer, Root
-from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import SHELLS_OWN
-from tare.drivers.containers.unpacked import OF_APPTAINER
-from tare.drivers.nvidia.devices import handed_on
+from tare.drivers.containers.roots import OF_APPTAINER, Bind
+from tare.drivers.gpus.devices import handed_on
 from tare.parts.protocols import Json
 
 _PROGRAMS = ("apptainer", "singularity")

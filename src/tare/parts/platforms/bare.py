@@ -10,9 +10,9 @@ from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups.job import Files, GroupHost, GroupPlatform
-from tare.drivers.containers import hostroot
+from tare.drivers.containers import roots
 from tare.drivers.containers.place import python_in
-from tare.drivers.containers.unpacked import unpacked
+from tare.drivers.containers.roots import unpacked
 from tare.drivers.places import Phases
 
 
@@ -55,9 +55,9 @@ class Bare(GroupPlatform):
             root = layers.overlay(host, site, stack, lower=str(found.root), files=texts)
             user = found.user() if site.layered else (0, 0)
             if user != (0, 0):
-                hostroot.open_to_all(host, site)
-                hostroot.give_work_folder(host, site, f"{user[0]}:{user[1]}")
-            binds = [bind for bind in hostroot.image_binds(host, site, stack) if not _of_the_kernel(bind.target)]
+                roots.open_to_all(host, site)
+                roots.give_work_folder(host, site, f"{user[0]}:{user[1]}")
+            binds = [bind for bind in roots.image_binds(host, site, stack) if not _of_the_kernel(bind.target)]
         words = [word for bind in binds for word in (bind.source, bind.target)]
         facts = {"root": "image", **({"image_id": found.id} if found.id else {})}
         return Files(root, words, found.config, user, facts=facts, phases=phases)

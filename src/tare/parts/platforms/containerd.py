@@ -14,13 +14,13 @@ from tare.base.errors import TrialError
 from tare.base.host import Completed, Host, Job, Process
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.cgroups import orphans, tree
+from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
-from tare.drivers.containers import engine_process
-from tare.drivers.containers.engine_process import Patience
-from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers import engine
+from tare.drivers.containers.engine import Patience
 from tare.drivers.containers.oci import PATH, SHELLS_OWN, Bundle, Runtime, bundle_config, make_file, number_in
 from tare.drivers.containers.place import ContainerPlace
+from tare.drivers.containers.roots import Bind
 from tare.parts.platforms.runc import Runc
 from tare.parts.protocols import Json
 
@@ -63,7 +63,7 @@ class Containerd(Runc):
         stack.callback(self.remove, host, made.name)
         folder = _folder(made.name)
         host.run(["mkdir", "-p", "-m", "0711", "--", f"{folder}/env"]).checked()
-        engine_process.containerd(host, folder, _PATIENCE)
+        engine.containerd(host, folder, _PATIENCE)
         config = bundle_config(made)
         # Its own /run would hide it, so that it comes after that.
         config["mounts"].append(_shown(Bind(f"{folder}/env", _SEEN_AT)))
@@ -85,12 +85,12 @@ class Containerd(Runc):
         if host.run(["test", "-d", folder]).code != 0:
             return
         tree.empty(host, tree.own_folders(host, name))
-        engine_process.containerd(host, folder, _PATIENCE)
+        engine.containerd(host, folder, _PATIENCE)
         for words in (["tasks", "delete", "--force", name], ["containers", "delete", name]):
             done = host.run([*_ctr(name), *words])
             if done.code != 0 and _NOT_THERE not in done.err:
                 raise TrialError(f"containerd could not remove the container {name}: {done.err.strip()}")
-        engine_process.stop_containerd(host, folder, _PATIENCE)
+        engine.stop_containerd(host, folder, _PATIENCE)
         host.run(["rm", "-rf", "--one-file-system", "--", folder]).checked()
 
 
@@ -103,7 +103,7 @@ def _folder(name: str) -> str:
 
 
 def _ctr(name: str) -> list[str]:
-    return ["ctr", "--address", engine_process.containerd_socket(_folder(name)), "--namespace", _NAMESPACE]
+    return ["ctr", "--address", engine.containerd_socket(_folder(name)), "--namespace", _NAMESPACE]
 
 
 def _shown(bind: Bind) -> dict[str, Json]:
@@ -133,7 +133,7 @@ class ContainerdPlace(ContainerPlace):
         number, before = next(self._numbers), self._group.oom_kills()
         file = f"{self._folder}/env/{number}"
         owned = [f"--owner={self._user.uid}", f"--group={self._user.gid}", "--mode=0400"]
-        text = _environment({**job.env, orphans.VARIABLE: self.name})
+        text = _environment({**job.env, tree.NAME_VARIABLE: self.name})
         self._host.run(["install", *owned, "/dev/stdin", file], stdin=text).checked()
         inside = ("sh", "-c", '. "$0"', f"{_SEEN_AT}/{number}", *job.argv)
         inner = self._host.spawn(Job((*self._exec(number, job.cwd), *inside), env={"PATH": PATH}))

@@ -15,19 +15,18 @@ from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process
 from tare.base.processes import Mount, holding, identity, mounts, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group
-from tare.drivers.containers import docker, engine, engine_lease, hostroot
+from tare.drivers.containers import docker, engine, roots
 from tare.drivers.containers.docker import ExecProcess, Inside, environment
-from tare.drivers.containers.hostroot import Bind, Top
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
-from tare.drivers.containers.unpacked import is_path, unpacked
-from tare.drivers.nvidia.devices import GpuFile, gpu_obstacles, handed_on
+from tare.drivers.containers.roots import Bind, Top, is_path, unpacked
+from tare.drivers.gpus.devices import GpuFile, gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 
-_ADDED = ("HOSTNAME", orphans.KEEPER)  # what the container has and a command inside does not get
+_ADDED = ("HOSTNAME", tree.KEEPER_VARIABLE)  # what the container has and a command inside does not get
 _NVIDIA = "nvidia"
 _ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # for NVIDIA's runtime
 _CREATED_WITHIN_S = 2.0
@@ -53,12 +52,12 @@ class Docker(Container):
         return self
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        stopped = [*engine_lease.obstacles(host), *limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+        stopped = [*engine.obstacles(host), *limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
         stopped += self.user_obstacles(host)
         if self.dockerfile is not None and not self.dockerfile.is_file():
             stopped.append(obstacle("needs.file", f"no {self.dockerfile} to build the image from."))
-        if not stopped and self.image is not None and engine_lease.answers(host):
-            with engine_lease.opened(host) as client:
+        if not stopped and self.image is not None and engine.answers(host):
+            with engine.opened(host) as client:
                 if not is_path(self.image) and docker.missing(client, self.image):
                     stopped.append(
                         obstacle(
@@ -69,7 +68,7 @@ class Docker(Container):
         return stopped
 
     def here(self, host: Host) -> dict[str, Json]:
-        with engine_lease.opened(host) as client, engine.errors("say what it is"):
+        with engine.opened(host) as client, engine.errors("say what it is"):
             reported = client.info()
         names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
         return {name: reported[key] for name, key in names.items() if reported.get(key)}
@@ -77,30 +76,30 @@ class Docker(Container):
     def image_now(self, host: Host) -> str | None:
         if self.rootfs is not None:
             return None
-        with engine_lease.opened(host) as client:
+        with engine.opened(host) as client:
             return self._image_id(client)
 
     @classmethod
     def for_run(cls, host: Host) -> AbstractContextManager[str | None]:
-        return engine_lease.held(host)
+        return engine.held(host)
 
     @classmethod
     def brought_by_run(cls, host: Host) -> dict[str, Json]:
-        return {"engine": "not running; a run starts a private one"} if engine_lease.could_start(host) else {}
+        return {"engine": "not running; a run starts a private one"} if engine.could_start(host) else {}
 
     @classmethod
     def left_by_dead_run(cls, host: Host) -> str | None:
-        return engine_lease.left_over(host)
+        return engine.left_over(host)
 
     @classmethod
     def after_dead_run(cls, host: Host) -> str | None:
-        return engine_lease.stop_left_over(host)
+        return engine.stop_left_over(host)
 
     def make(self, host: Host, site: Site) -> InnerHost:
         with ExitStack() as stack:
             phases = Phases(host.clock)
             with phases.timed("open.engine"):
-                client = stack.enter_context(engine_lease.opened(host))
+                client = stack.enter_context(engine.opened(host))
             stack.callback(tree.remove_parent, host)
             with phases.timed("open.root"):
                 root = self._root(host, client, site, stack)
@@ -121,22 +120,22 @@ class Docker(Container):
             image = self._image_id(client)
             config = docker.config_of(client, image)
             if config.user and site.layered:
-                hostroot.open_to_all(host, site)
-            own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
-            binds = hostroot.image_binds(host, site, stack)
+                roots.open_to_all(host, site)
+            own_tmp = not self.may_write(site) and not roots.hidden_by_tmp(config)
+            binds = roots.image_binds(host, site, stack)
             return Root("image", image, binds, config.env, own_tmp=own_tmp, config=config)
-        tops = hostroot.tops(host)
+        tops = roots.tops(host)
         if self.sees_all(host, site):
             return self._view(host, client, site, stack, tops)
         below, kind = "", "binds"
         if identity(host).can_mount:
             below, kind = layers.overlay(host, site, stack), "overlay"
-        on_top = hostroot.binds(host, site)
+        on_top = roots.binds(host, site)
         folders = {f"/{top.name}" for top in tops if not top.link} - {bind.target for bind in on_top}
         if kind == "binds":
             left_out = _holding_the_engine(client, folders)
             folders -= left_out
-            on_top += hostroot.needed_below(host, site, left_out)
+            on_top += roots.needed_below(host, site, left_out)
             if self.may_write(site) and (copy := layers.copied(host, site, stack)):
                 on_top = [bind for bind in on_top if bind.target != str(site.folder)]
                 on_top.append(Bind(copy, str(site.folder), writable=True))
@@ -151,7 +150,7 @@ class Docker(Container):
         names = [*(top.name for top in tops if not top.link), "tmp"]
         shown = [Bind(f"{view.root}/{name}", f"/{name}", writable=True) for name in names]
         shown += [Bind(layer.at, layer.point, bool(layer.upper)) for layer in view.layers[1:]]
-        there = {bind.target: bind for bind in (*shown, *hostroot.view_binds(host, site))}
+        there = {bind.target: bind for bind in (*shown, *roots.view_binds(host, site))}
         return Root(
             "overlay", docker.skeleton(client, tops), list(there.values()), {"PATH": PATH}, view.facts(), own_tmp=False
         )
@@ -173,8 +172,8 @@ class Docker(Container):
             "Cmd": list(SLEEPER),
             "Entrypoint": [],
             "User": self._user(host, site, root),
-            "Hostname": hostroot.host_name(host),
-            "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), orphans.KEEPER: site.name}),
+            "Hostname": roots.host_name(host),
+            "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), tree.KEEPER_VARIABLE: site.name}),
             "Labels": labels(site.name),
             "WorkingDir": "/",
             "Healthcheck": {"Test": ["NONE"]},
@@ -205,11 +204,11 @@ class Docker(Container):
 
     def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
         """No network, no capability, a read-only root unless a command of the user's runs (faults.md S14, S15)."""
-        name = hostroot.host_name(host)
+        name = roots.host_name(host)
         own = {path: options for path, options in TMPFS.items() if path != "/tmp" or root.own_tmp}
         return {
             "NetworkMode": self.network,
-            "ExtraHosts": [f"{name}:{hostroot.loop_address(host, name)}"],
+            "ExtraHosts": [f"{name}:{roots.loop_address(host, name)}"],
             "IpcMode": "private",
             "CapDrop": ["ALL"],
             "CapAdd": self.capabilities(host, site),
@@ -347,12 +346,12 @@ def _unmount_dead(host: Host) -> None:
 
 def _end_without_engine(host: Host, name: str) -> None:
     """End what an engine that is no more has left running: the group of what kept the container open, and its jobs."""
-    for pid in sorted(orphans.processes_of(host, name, orphans.KEEPER)):
+    for pid in sorted(tree.processes_named(host, name, tree.KEEPER_VARIABLE)):
         folders = tree.folders_of_pid(host, pid)
         ours = {key: folder for key, folder in folders.items() if PurePosixPath(folder).parent.name in _PARENTS}
         if ours:
             tree.remove(host, ours)
-    orphans.kill_all(host, name)
+    tree.kill_named(host, name)
     tree.remove(host, tree.own_folders(host, name))
 
 
@@ -391,7 +390,7 @@ class DockerPlace(ContainerPlace):
 
     def _environment(self, job: Job) -> list[str]:
         """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
-        env = {**job.env, orphans.VARIABLE: self.name}
+        env = {**job.env, tree.NAME_VARIABLE: self.name}
         added = dict.fromkeys(_ADDED, "")
         if self._root.kind != "image":
             return environment(env, present={**added, **self._root.env})

@@ -11,9 +11,8 @@ from tare.base.errors import TrialError
 from tare.base.host import Completed, Host, Job, Process, Site
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling
-from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, Nested, run_in_group
-from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import (
     PATH,
     SHELLS_OWN,
@@ -26,7 +25,8 @@ from tare.drivers.containers.oci import (
     text_of,
 )
 from tare.drivers.containers.place import ContainerPlace
-from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
+from tare.drivers.containers.roots import Bind
+from tare.drivers.gpus.devices import gpu_obstacles, handed_on
 
 _RUNTIME = Runtime("lxc-start", "lxc")
 _STATE = _RUNTIME.state
@@ -176,7 +176,7 @@ class LxcPlace(ContainerPlace):
         """Anyone can read a command line, so that values come by its own environment."""
         before = self._group.oom_kills()
         kept = {name: job.env[name] for name in job.env if _PLAIN.fullmatch(name) and not _BY_WORD.fullmatch(name)}
-        words = {name: value for name, value in job.env.items() if name not in kept} | {orphans.VARIABLE: self.name}
+        words = {name: value for name, value in job.env.items() if name not in kept} | {tree.NAME_VARIABLE: self.name}
         away = [part for name in _ADDED if name not in job.env for part in ("-u", name)]
         inside = ["env", *away, *(f"{name}={value}" for name, value in words.items()), *job.argv]
         keep = [f"--keep-var={name}" for name in kept]

@@ -12,11 +12,11 @@ from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import Group, Nested, entered, limited_group
-from tare.drivers.containers import hostroot, isolation
+from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.called import Call, CalledContainer, Root
-from tare.drivers.containers.hostroot import Bind
 from tare.drivers.containers.oci import SHELLS_OWN
-from tare.drivers.nvidia.devices import handed_on
+from tare.drivers.containers.roots import Bind
+from tare.drivers.gpus.devices import handed_on
 from tare.parts.protocols import Json, Leftover
 
 _PROGRAM = "systemd-nspawn"
@@ -78,7 +78,7 @@ class Nspawn(CalledContainer):
             *_WALLS,
             f"--directory={root.path}",
             f"--machine={site.name}",
-            f"--hostname={hostroot.host_name(host)}",
+            f"--hostname={roots.host_name(host)}",
             f"--drop-capability={','.join(dropped)}",
             *(["--private-network"] if self.network == "none" else []),
             *([] if root.writable else ["--read-only"]),

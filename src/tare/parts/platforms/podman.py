@@ -15,14 +15,13 @@ from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHo
 from tare.base.processes import identity, is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.cgroups import limits, orphans, tree
+from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
-from tare.drivers.containers import hostroot
-from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
-from tare.drivers.containers.unpacked import Unpacked, as_changes, image_config, is_path, packed, unpacked
-from tare.drivers.nvidia.devices import gpu_obstacles, handed_on
+from tare.drivers.containers.roots import Bind, Unpacked, as_changes, image_config, is_path, packed, unpacked
+from tare.drivers.gpus.devices import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 
@@ -116,33 +115,33 @@ class Podman(Container):
     def _root(self, host: Host, site: Site, stack: ExitStack) -> _Root:
         if self.image is not None and not is_root(host) and is_path(self.image):
             found = unpacked(self.image)  # podman itself could not give its files to users that we do not have
-            binds = hostroot.image_binds(host, site, stack)
+            binds = roots.image_binds(host, site, stack)
             return _Root(["--rootfs", f"{found.root}:O"], binds, own_tmp=True, image=replace(found.config, user=""))
         if self.image is not None:
             name = _taken(host, unpacked(self.image)) if is_path(self.image) else self.image
             (seen,) = json.loads(host.run([*_PODMAN, "image", "inspect", name]).checked().out)
             config = image_config(seen["Config"])
             if config.user and site.layered:
-                hostroot.open_to_all(host, site)
-            own_tmp = not self.may_write(site) and not hostroot.hidden_by_tmp(config)
-            return _Root([name], hostroot.image_binds(host, site, stack), own_tmp, image=config)
+                roots.open_to_all(host, site)
+            own_tmp = not self.may_write(site) and not roots.hidden_by_tmp(config)
+            return _Root([name], roots.image_binds(host, site, stack), own_tmp, image=config)
         if not is_root(host):
-            bound = hostroot.bound_root(host, site, stack)
+            bound = roots.bound_root(host, site, stack)
             return _Root(["--rootfs", bound.path], bound.binds, own_tmp=True, facts=bound.facts)
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack)
-            return _Root(["--rootfs", view.root], hostroot.view_binds(host, site), own_tmp=False, facts=view.facts())
-        return _Root(["--rootfs", "/:O"], hostroot.binds(host, site), own_tmp=True)
+            return _Root(["--rootfs", view.root], roots.view_binds(host, site), own_tmp=False, facts=view.facts())
+        return _Root(["--rootfs", "/:O"], roots.binds(host, site), own_tmp=True)
 
     def _options(self, host: Host, site: Site, root: _Root) -> list[str]:
         """The same walls as docker's (faults.md S14)."""
-        name = hostroot.host_name(host)
+        name = roots.host_name(host)
         return [
             f"--name={site.name}",
             *(f"--label={name}={value}" for name, value in labels(site.name).items()),
             f"--hostname={name}",
             f"--network={self.network}",
-            f"--add-host={name}:{hostroot.loop_address(host, name)}",
+            f"--add-host={name}:{roots.loop_address(host, name)}",
             "--cap-drop=ALL",
             *(f"--cap-add={name}" for name in self.capabilities(host, site)),
             "--security-opt=no-new-privileges",
@@ -300,7 +299,7 @@ class PodmanPlace(ContainerPlace):
         """
         away = [part for name in _ADDED if name not in env for part in ("-u", name)]
         reported = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
-        reported[orphans.VARIABLE] = self.name
+        reported[tree.NAME_VARIABLE] = self.name
         return [
             "env" if self._in_image else "/usr/bin/env",
             *away,

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, PositiveSeconds, cores
+from tare.drivers.gpus import devices
 from tare.drivers.kernel_files import FileFeed, KernelFile, number, text_of, within
-from tare.drivers.nvidia import devices
 from tare.parts.protocols import Feed, Probe
 
 _CPUS = "/sys/devices/system/cpu"

@@ -25,13 +25,12 @@ from tare.base.errors import DeviceLost, TareError
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, parse_share
-from tare.drivers.cgroups.orphans import VARIABLE
+from tare.drivers.cgroups.tree import NAME_VARIABLE
+from tare.drivers.gpus import devices as integrated_gpu
+from tare.drivers.gpus import nvml, other_gpus
+from tare.drivers.gpus.nvml import Gpu as Device
+from tare.drivers.gpus.other_gpus import AmdGpu
 from tare.drivers.kernel_files import FileFeed
-from tare.drivers.nvidia import devices as integrated_gpu
-from tare.drivers.nvidia import nvml
-from tare.drivers.nvidia.nvml import Gpu as Device
-from tare.drivers.sensors import other_gpus
-from tare.drivers.sensors.other_gpus import AmdGpu
 from tare.parts.protocols import Feed, Probe, Reading
 
 SLOW_PERIOD_S = 1.0
@@ -330,7 +329,7 @@ def _foreign(host: Host, label: str, compute_pids: Callable[[], Sequence[int] | 
 
 def _is_foreign(host: Host, pid: int) -> bool:
     try:
-        return f"{VARIABLE}=" not in host.read(f"/proc/{pid}/environ")
+        return f"{NAME_VARIABLE}=" not in host.read(f"/proc/{pid}/environ")
     except PermissionError:
         return True  # another user's
     except OSError:

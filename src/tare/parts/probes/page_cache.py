@@ -10,8 +10,7 @@ from pydantic import PositiveInt
 from tare.base.host import Host, LocalHost, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, PositiveSeconds
-from tare.drivers.storage.folders import AbsolutePath
-from tare.drivers.storage.residency import Residency, Sample, drawn, residency
+from tare.drivers.storage.placing import AbsolutePath, Residency, Sample, drawn, residency
 from tare.parts.protocols import Feed, Probe, Reading
 
 _RESIDENT = Channel("page_cache.resident_bytes", "bytes", "gauge", "of the data set; estimated where it is sampled")

@@ -10,7 +10,7 @@ from pydantic import PositiveInt, field_validator
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
-from tare.drivers.workloads.torch import (
+from tare.drivers.torch_programs import (
     ApplicationData,
     Rate,
     ServingWorkload,

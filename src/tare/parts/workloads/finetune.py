@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.workloads.torch import START_S, TRAINED, DecoderWorkload
+from tare.drivers.torch_programs import START_S, TRAINED, DecoderWorkload
 from tare_inside.models import gpt2
 
 REHEARSED_STEPS = 3

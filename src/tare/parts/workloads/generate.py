@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
-from tare.drivers.workloads.torch import START_S, DecoderWorkload
+from tare.drivers.torch_programs import START_S, DecoderWorkload
 from tare_inside.models import gpt2
 
 REHEARSED_REQUESTS, REHEARSED_OUTPUT = 2, 8

@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, field_validator
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds
-from tare.drivers.workloads.torch import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
+from tare.drivers.torch_programs import ApplicationData, Rate, ServingWorkload, data_complaints, named_or_hint
 from tare_inside import named
 
 _LOOK_FOR_LOADGEN = "import sys\ntry:\n import mlperf_loadgen\nexcept ImportError:\n sys.exit(3)"

@@ -15,9 +15,9 @@ from tare.base.errors import TrialError
 from tare.base.host import Host, Job, LocalHost, shares_workdir
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds, parse_share
-from tare.drivers.load.arrivals import requests_of
+from tare.drivers.load import requests_of
 from tare.drivers.places import launched
-from tare.drivers.workloads.torch import Rate
+from tare.drivers.torch_programs import Rate
 from tare.parts.protocols import Json
 from tare.parts.workloads import command
 
@@ -165,7 +165,7 @@ class Server(command.Command):
                          "goal_of", "warm_up"},
             ),
         }  # fmt: skip
-        argv: tuple[str, ...] = (sys.executable, "-m", "tare.drivers.load.driver", json.dumps(order))
+        argv: tuple[str, ...] = (sys.executable, "-m", "tare.drivers.load", json.dumps(order))
         pid = place.scope().pid
         if pid is not None and _network(pid) != _network(os.getpid()):
             argv = ("nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv)

@@ -10,7 +10,7 @@ from pydantic import PositiveInt, field_validator
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
-from tare.drivers.workloads.torch import Rate, ServingWorkload, Size, inference_s, named_or_hint
+from tare.drivers.torch_programs import Rate, ServingWorkload, Size, inference_s, named_or_hint
 from tare_inside import named
 
 REHEARSED_REQUESTS = 5

@@ -18,8 +18,8 @@ from pydantic import (
 from tare.base.errors import unknown_name
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
-from tare.drivers.storage.folders import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
-from tare.drivers.workloads.torch import Size, TorchWorkload, training_s
+from tare.drivers.storage.placing import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
+from tare.drivers.torch_programs import Size, TorchWorkload, training_s
 from tare_inside import named
 
 REHEARSED_STEPS = 5

@@ -16,8 +16,8 @@ from tare.base import processes
 from tare.base.host import Host
 from tare.base.processes import Mount, Owner, boot_id, mounts
 from tare.drivers import layers
-from tare.drivers.cgroups import orphans, tree
-from tare.drivers.cgroups.freezing import resume_all
+from tare.drivers.cgroups import tree
+from tare.drivers.cgroups.tree import resume_all
 from tare.drivers.containers.oci import STATE
 from tare.drivers.storage import placing
 from tare.drivers.tracing import tracefs
@@ -29,7 +29,7 @@ from tare.trial.workdir import remove_folders
 SHARED_MEMORY = Path("/dev/shm")
 _WORKDIR = "-workdir"
 _SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
-_CARRIED = re.compile(rf"/proc/(\d+)/environ:(?:{orphans.VARIABLE}|{orphans.KEEPER})=([^\0]+)")
+_CARRIED = re.compile(rf"/proc/(\d+)/environ:(?:{tree.NAME_VARIABLE}|{tree.KEEPER_VARIABLE})=([^\0]+)")
 _KINDS_LEFT_OUT = processes.SYSTEM_LEASES.name
 
 
@@ -99,11 +99,11 @@ def _loops(host: Host, scratch: Path) -> Iterator[Leftover]:
 def _processes(host: Host) -> Iterator[Leftover]:
     found = host.run(
         ["find", "/proc", "-mindepth", "2", "-maxdepth", "2", "-path", "/proc/[0-9]*/environ", "-exec",
-         "grep", "-HaszoE", f"^({orphans.VARIABLE}|{orphans.KEEPER})=.+", "--", "{}", "+"]
+         "grep", "-HaszoE", f"^({tree.NAME_VARIABLE}|{tree.KEEPER_VARIABLE})=.+", "--", "{}", "+"]
     )  # fmt: skip
     for pid, site in _CARRIED.findall(found.out):
-        if _SITE.fullmatch(site) and int(pid) in orphans.processes_of(host, site) | orphans.processes_of(
-            host, site, orphans.KEEPER
+        if _SITE.fullmatch(site) and int(pid) in tree.processes_named(host, site) | tree.processes_named(
+            host, site, tree.KEEPER_VARIABLE
         ):
             yield Leftover(site, f"the process {pid}")
 
@@ -199,7 +199,7 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
         platform = find("platforms", name)
         assert issubclass(platform, Platform)
         platform.sweep(host, remains.site)
-    orphans.kill_all(host, remains.site)
+    tree.kill_named(host, remains.site)
     tree.remove(host, tree.own_folders(host, remains.site))
     layers.remove(host, remains.site)
     tracefs.sweep(host, remains.site)  # before what it is mounted on goes

@@ -17,7 +17,7 @@ from tare.base.errors import BusyError, NotRestoredError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.processes import Owner
-from tare.drivers.cgroups.freezing import resume_all
+from tare.drivers.cgroups.tree import resume_all
 from tare.drivers.power import named_mode
 from tare.drivers.tracing import tracefs
 from tare.parts import find as parts

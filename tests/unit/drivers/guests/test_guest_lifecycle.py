@@ -16,7 +16,7 @@ import pytest
 
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Host, Job, LocalHost, Site
-from tare.drivers.cgroups import orphans, tree
+from tare.drivers.cgroups import tree
 from tare.drivers.guests import machine
 from tare.drivers.guests.boot import Kernel
 from tare.drivers.guests.channel import Wire
@@ -82,7 +82,7 @@ def no_mounts(monkeypatch: pytest.MonkeyPatch) -> None:
 def left_over(name: str) -> list[object]:
     groups = [folder for folder in tree.own_folders(DEVICE, name).values() if Path(folder).exists()]
     folders = [path for path in (machine.FOLDER, machine.FOLDER / name) if path.exists()]
-    return [*groups, *folders, *orphans.processes_of(DEVICE, name)]
+    return [*groups, *folders, *tree.processes_named(DEVICE, name)]
 
 
 class Works(Pretend):
@@ -187,7 +187,7 @@ def test_a_sweep_removes_what_a_dead_runner_left_and_nothing_else(site, no_mount
         Works.sweep(DEVICE, site.name)
 
         assert alive.run(["echo", "still open"]).out == "still open\n"
-        assert not orphans.processes_of(DEVICE, site.name)
+        assert not tree.processes_named(DEVICE, site.name)
         assert not (machine.FOLDER / site.name).exists()
     finally:
         alive.close()

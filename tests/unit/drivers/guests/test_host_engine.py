@@ -15,8 +15,8 @@ import pytest
 from guest_without_a_machine import Guest
 from tare.base.errors import ObstacleError
 from tare.base.host import LocalHost
-from tare.drivers.containers import engine, engine_lease, engine_process
-from tare.drivers.containers.engine_process import Patience
+from tare.drivers.containers import engine
+from tare.drivers.containers.engine import Patience
 from tare.drivers.guests import place as guest_place
 from tare.drivers.guests.place import GuestPlace
 from tare.parts.platforms.docker import Docker
@@ -54,9 +54,9 @@ BROKEN = "#!/bin/sh\necho no graph driver >&2\nexit 1\n"
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GuestPlace]:
     """A guest with programs of its own, and an engine's folder short enough for a socket."""
     folder = Path(tempfile.mkdtemp(prefix="tare-", dir="/tmp"))
-    monkeypatch.setattr(engine_lease, "INSIDE", str(folder / "engine"))
-    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=60, stop_s=60))
-    monkeypatch.setattr(engine_lease, "is_root", lambda host: True)
+    monkeypatch.setattr(engine, "INSIDE", str(folder / "engine"))
+    monkeypatch.setattr(engine, "_PATIENCE", Patience(ready_s=60, stop_s=60))
+    monkeypatch.setattr(engine, "is_root", lambda host: True)
     monkeypatch.setattr(engine, "SYSTEM_SOCKET", str(folder / "system.sock"))
     monkeypatch.setattr(guest_place, "_ENV", {"PATH": f"{tmp_path}/programs:/usr/bin:/bin"})
     (tmp_path / "programs").mkdir()
@@ -76,7 +76,7 @@ def install(tmp_path: Path, dockerd: str, containerd: str = CONTAINERD) -> None:
 def processes() -> list[str]:
     """What runs with an argument in the engine's folder."""
     seen = (path for path in Path("/proc").glob("[0-9]*/cmdline"))
-    return [text for path in seen if engine_lease.INSIDE in (text := read_if_there(path))]
+    return [text for path in seen if engine.INSIDE in (text := read_if_there(path))]
 
 
 def read_if_there(path: Path) -> str:
@@ -88,15 +88,15 @@ def read_if_there(path: Path) -> str:
 
 def test_where_none_answers_one_is_started_inside_used_from_here_and_stopped(inside, tmp_path):
     install(tmp_path, DOCKERD)
-    assert engine_lease.obstacles(inside) == []
-    assert not engine_lease.answers(inside)  # asking starts nothing
+    assert engine.obstacles(inside) == []
+    assert not engine.answers(inside)  # asking starts nothing
 
-    with engine_lease.opened(inside) as client:
+    with engine.opened(inside) as client:
         assert client.api.version()["ApiVersion"] == "1.41"
-        assert engine_lease.answers(inside)
+        assert engine.answers(inside)
         assert len(processes()) == 2
 
-    assert not engine_lease.answers(inside)
+    assert not engine.answers(inside)
     assert processes() == []
     assert list(tmp_path.glob("reach-*")) == []
 
@@ -104,15 +104,15 @@ def test_where_none_answers_one_is_started_inside_used_from_here_and_stopped(ins
 def test_the_engine_that_answers_inside_is_taken_and_left_running(inside, tmp_path):
     install(tmp_path, DOCKERD)
     place = str(Path(engine.SYSTEM_SOCKET).parent / "other")
-    path = engine_process.socket_in(place)
-    engine_process.launch(inside, place, lambda: engine.why_silent(path), Patience(60, 60))
+    path = engine.socket_in(place)
+    engine.launch(inside, place, lambda: engine.why_silent(path), Patience(60, 60))
     try:
         Path(engine.SYSTEM_SOCKET).symlink_to(path)
-        with engine_lease.opened(inside) as client:
+        with engine.opened(inside) as client:
             assert client.ping()
-        assert engine_lease.answers(inside)
+        assert engine.answers(inside)
     finally:
-        assert engine_process.stop(inside, place, Patience(60, 60))
+        assert engine.stop_in(inside, place, Patience(60, 60))
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_the_engine_that_answers_inside_is_taken_and_left_running(inside, tmp_pa
 def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_nothing(
     inside, tmp_path, monkeypatch, dockerd, containerd
 ):
-    monkeypatch.setattr(engine_lease, "_PATIENCE", Patience(ready_s=600, stop_s=60))
+    monkeypatch.setattr(engine, "_PATIENCE", Patience(ready_s=600, stop_s=60))
     install(tmp_path, dockerd, containerd)
     begin_s = time.monotonic()
 
-    with pytest.raises(ObstacleError, match="no graph driver"), engine_lease.opened(inside):
+    with pytest.raises(ObstacleError, match="no graph driver"), engine.opened(inside):
         pass
 
     assert time.monotonic() - begin_s < 10
@@ -136,8 +136,8 @@ def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_noth
 def test_an_engine_lives_by_its_state_since_one_that_is_just_starting_has_no_command_line(state, lives):
     host = FakeHost(files={"/proc/12/stat": f"12 (dockerd) {state} 1 12", "/proc/12/cmdline": ""})
 
-    assert engine_process._may_live(host, "12") is lives
-    assert not engine_process._may_live(host, "13")
+    assert engine._may_live(host, "12") is lives
+    assert not engine._may_live(host, "13")
 
 
 def test_without_an_engine_installed_inside_the_sentence_says_so(inside, tmp_path):
@@ -145,20 +145,20 @@ def test_without_an_engine_installed_inside_the_sentence_says_so(inside, tmp_pat
 
     assert "tare-guest" in sentence
     assert "apt-get install docker.io" in sentence
-    with pytest.raises(ObstacleError, match="inside tare-guest"), engine_lease.opened(inside):
+    with pytest.raises(ObstacleError, match="inside tare-guest"), engine.opened(inside):
         pass
 
 
 def test_only_root_starts_one_inside(inside, tmp_path, monkeypatch):
     install(tmp_path, DOCKERD)
-    monkeypatch.setattr(engine_lease, "is_root", lambda host: False)
+    monkeypatch.setattr(engine, "is_root", lambda host: False)
 
-    (sentence,) = map(str, engine_lease.obstacles(inside))
+    (sentence,) = map(str, engine.obstacles(inside))
 
     assert "only root" in sentence
 
 
 def test_a_place_without_a_way_to_its_sockets_is_refused(monkeypatch):
-    assert any("no way to one inside" in sentence for sentence in map(str, engine_lease.obstacles(FakeHost())))
+    assert any("no way to one inside" in sentence for sentence in map(str, engine.obstacles(FakeHost())))
     monkeypatch.setattr(engine, "candidates", list)
-    assert not engine_lease.answers(LocalHost())
+    assert not engine.answers(LocalHost())

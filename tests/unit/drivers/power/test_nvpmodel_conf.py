@@ -4,14 +4,14 @@ import pytest
 
 from tare.base.errors import TareError
 from tare.drivers.power import named_mode
-from tare.drivers.power.board import parse
+from tare.drivers.power.named_mode import parse_conf
 from trees.jetson import RECORDINGS
 
 NANO = (RECORDINGS / "nvpmodel_nano.conf").read_text()
 
 
 def test_the_nanos_configuration_is_read():
-    conf = parse(NANO)
+    conf = parse_conf(NANO)
     assert [(one.id, one.name) for one in conf.models] == [(0, "MAXN"), (1, "5W")]
     assert conf.default == 0
     assert conf.params["GPU"].files["MAX_FREQ"] == "/sys/devices/57000000.gpu/devfreq/57000000.gpu/max_freq"
@@ -21,13 +21,13 @@ def test_the_nanos_configuration_is_read():
 
 
 def test_a_mode_is_found_by_name_by_number_and_in_small_letters():
-    conf = parse(NANO)
+    conf = parse_conf(NANO)
     assert conf.model("1") == conf.model("5W") == conf.model("5w")
     assert conf.model("7") is None
 
 
 def test_the_paths_of_agx_orin_are_read_with_those_of_the_next_kernel():
-    conf = parse((RECORDINGS / "nvpmodel_agx_orin_paths.conf").read_text())
+    conf = parse_conf((RECORDINGS / "nvpmodel_agx_orin_paths.conf").read_text())
     assert conf.models == ()
     assert conf.params["GPU"].files["MAX_FREQ_KNEXT"].endswith("devfreq_dev/max_freq")
     assert conf.params["EMC"].kind == "FILE"
@@ -35,7 +35,7 @@ def test_the_paths_of_agx_orin_are_read_with_those_of_the_next_kernel():
 
 def test_blocks_that_say_nothing_of_power_are_passed_over_and_keys_come_in_any_order():
     text = "< FAN_CONFIG DEFAULT=quiet >\nanything here\n< POWER_MODEL NAME=MAXN ID=3 >\nGPU MAX_FREQ -1  # highest\n"
-    (model,) = parse(text).models
+    (model,) = parse_conf(text).models
     assert (model.id, model.values[0].text) == (3, "-1")
 
 
@@ -51,12 +51,12 @@ def test_blocks_that_say_nothing_of_power_are_passed_over_and_keys_come_in_any_o
 )
 def test_a_damaged_configuration_is_said_with_its_line(text: str, said: str):
     with pytest.raises(TareError, match=r"nvpmodel\.conf") as error:
-        parse(text)
+        parse_conf(text)
     assert said in str(error.value)
 
 
 def test_a_path_outside_sys_is_never_a_file_of_a_param():
-    conf = parse("< PARAM TYPE=FILE NAME=X >\nA /etc/passwd\nB /sys/../etc/passwd\nC /sys/kernel/x\n")
+    conf = parse_conf("< PARAM TYPE=FILE NAME=X >\nA /etc/passwd\nB /sys/../etc/passwd\nC /sys/kernel/x\n")
     assert conf.params["X"].files == {"C": "/sys/kernel/x"}
 
 

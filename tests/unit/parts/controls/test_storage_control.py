@@ -13,7 +13,7 @@ from pretend_disks import GROUP, V2_GROUP, PretendDisks
 from tare.base.errors import ControlNotHeld, TareError, TrialError
 from tare.base.host import Completed, Scope
 from tare.drivers.storage import placing
-from tare.drivers.storage.residency import residency
+from tare.drivers.storage.placing import residency
 from tare.parts.controls.storage import Storage
 from tare.parts.protocols import TenantPlace
 from tare.testing import FakeHost

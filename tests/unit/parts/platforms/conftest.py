@@ -7,4 +7,4 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _an_interpreter_in_usr(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.drivers.containers.hostroot.own_interpreter", lambda: ["/usr", "/usr/lib/python3"])
+    monkeypatch.setattr("tare.drivers.containers.roots.own_interpreter", lambda: ["/usr", "/usr/lib/python3"])

@@ -9,7 +9,7 @@ import pytest
 from small_linux import SmallLinux, broken_openings
 from tare.base.host import Completed, Job, Site
 from tare.drivers.containers.oci import PATH
-from tare.drivers.containers.unpacked import is_sif, refuse_no_image
+from tare.drivers.containers.roots import is_sif, refuse_no_image
 from tare.parts.platforms.apptainer import Apptainer
 from tare.testing import FakeHost
 

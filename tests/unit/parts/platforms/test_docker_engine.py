@@ -77,13 +77,13 @@ def test_something_else_at_the_socket_is_no_engine(monkeypatch, tmp_path):
 
     with answering(tmp_path / "d.sock", b"HTTP/1.1 500 No\r\n\r\n"):
         assert engine.find() is None
-        (sentence,) = map(str, engine.obstacles(LocalHost()))
+        (sentence,) = map(str, engine.own_obstacles(LocalHost()))
 
     assert "500" in sentence
 
 
 def test_without_an_engine_the_sentence_says_where_it_was_looked_for_and_what_to_do():
-    (sentence,) = map(str, engine.obstacles(LocalHost()))
+    (sentence,) = map(str, engine.own_obstacles(LocalHost()))
 
     for part in ("none.sock", "engine/docker.sock", "apt-get install docker.io", "`tare run`"):
         assert part in sentence
@@ -94,7 +94,7 @@ def test_without_an_engine_the_sentence_says_where_it_was_looked_for_and_what_to
 def test_an_engine_on_another_machine_is_not_this_device(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "tcp://10.0.0.1:2375")
 
-    (sentence,) = map(str, engine.obstacles(LocalHost()))
+    (sentence,) = map(str, engine.own_obstacles(LocalHost()))
 
     assert "is not on this device" in sentence
 
@@ -102,7 +102,7 @@ def test_an_engine_on_another_machine_is_not_this_device(monkeypatch):
 def test_asking_for_obstacles_starts_nothing():
     host = SmallLinux()
 
-    engine.obstacles(host)
+    engine.own_obstacles(host)
 
     assert host.asked == []
 
@@ -110,7 +110,7 @@ def test_asking_for_obstacles_starts_nothing():
 def test_without_the_sdk_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "docker", None)
 
-    assert any("[docker]'`" in sentence for sentence in map(str, engine.obstacles(FakeHost())))
+    assert any("[docker]'`" in sentence for sentence in map(str, engine.own_obstacles(FakeHost())))
 
 
 def test_starting_takes_the_engine_that_is_there(monkeypatch, tmp_path):

@@ -79,7 +79,7 @@ def test_a_folder_that_holds_the_engines_data_is_left_out_of_plain_binds_but_for
     )
     user = SmallLinux(uid=1000)
     monkeypatch.setattr(
-        "tare.drivers.containers.hostroot._existing", lambda host, paths: [path for path in paths if "set" in path]
+        "tare.drivers.containers.roots._existing", lambda host, paths: [path for path in paths if "set" in path]
     )
     docker.host = user
 
@@ -353,7 +353,7 @@ def test_a_dockerfile_that_does_not_build_says_what_the_build_said(linux, docker
 
 
 def test_obstacles_name_a_missing_dockerfile_and_a_missing_image(linux, docker, monkeypatch):
-    monkeypatch.setattr(engine, "obstacles", lambda host: [])
+    monkeypatch.setattr(engine, "own_obstacles", lambda host: [])
 
     assert [*map(str, Docker(dockerfile="/no/Dockerfile").obstacles(linux))] == [
         "no /no/Dockerfile to build the image from."

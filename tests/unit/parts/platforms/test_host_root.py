@@ -13,8 +13,8 @@ from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Completed, Site
 from tare.base.processes import holding, mounts
 from tare.drivers import layers
-from tare.drivers.containers import hostroot
-from tare.drivers.containers.hostroot import Bind, Top
+from tare.drivers.containers import roots
+from tare.drivers.containers.roots import Bind, Top
 from tare.testing import FakeHost
 
 SITE = Site(name="tare-1", scratch=Path("/scratch"), writes=(Path("/dev/shm/workdir"),))
@@ -51,7 +51,7 @@ def test_a_path_lies_on_the_deepest_mount_and_of_two_at_one_place_on_the_later()
 
 
 def test_the_root_folders_are_shown_with_their_links_and_without_the_containers_own():
-    assert hostroot.tops(SmallLinux()) == [Top("bin", "usr/bin"), Top("etc"), Top("usr"), Top("work")]
+    assert roots.tops(SmallLinux()) == [Top("bin", "usr/bin"), Top("etc"), Top("usr"), Top("work")]
 
 
 def test_an_overlay_is_mounted_in_the_scratch_folder_and_taken_away():
@@ -123,18 +123,18 @@ def test_a_folder_in_which_something_is_still_mounted_is_never_removed():
 def test_what_lies_on_the_root_file_system_needs_no_bind_of_its_own():
     site = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/work/data"),))
 
-    assert hostroot.binds(linux(), site) == []
+    assert roots.binds(linux(), site) == []
 
 
 def test_data_on_another_disk_and_in_the_containers_own_folders_is_bound_read_only():
     reads = (Path("/data/set"), Path("/tmp/x"), Path("/work/y"))
     site = Site("tare-1", Path("/scratch"), reads=reads, writes=SITE.writes)
 
-    binds = hostroot.binds(linux("/data/deeper", "/mnt/disk"), site)
+    binds = roots.binds(linux("/data/deeper", "/mnt/disk"), site)
 
     assert binds == [Bind("/dev/shm/workdir", "/dev/shm/workdir", writable=True), Bind("/tmp/x", "/tmp/x")]
     site = Site("tare-1", Path("/scratch"), reads=(Path("/mnt/disk/set"),))
-    assert hostroot.binds(linux("/mnt/disk"), site) == [Bind("/mnt/disk/set", "/mnt/disk/set")]
+    assert roots.binds(linux("/mnt/disk"), site) == [Bind("/mnt/disk/set", "/mnt/disk/set")]
 
 
 def test_a_link_to_another_disk_brings_what_it_points_to():
@@ -142,13 +142,13 @@ def test_a_link_to_another_disk_brings_what_it_points_to():
     host.answer = lambda argv: host_says(argv, "/work/set\n/mnt/disk/set\n" if "existing" in argv else "[]")
     site = Site("tare-1", Path("/scratch"), reads=(Path("/work/set"),))
 
-    assert hostroot.binds(host, site) == [Bind("/mnt/disk/set", "/mnt/disk/set")]
+    assert roots.binds(host, site) == [Bind("/mnt/disk/set", "/mnt/disk/set")]
 
 
 def test_the_systems_own_mounts_are_shown_and_others_are_not():
     host = linux("/usr/local", "/home", "/var/lib/engine", "/run/user/0")
 
-    shown = [bind.target for bind in hostroot.binds(host, SITE)]
+    shown = [bind.target for bind in roots.binds(host, SITE)]
 
     assert shown == ["/dev/shm/workdir", "/home", "/usr/local"]
 
@@ -158,26 +158,26 @@ def test_a_python_on_another_disk_is_bound_with_its_base():
     listed = '["/mnt/disk/venv", "/mnt/disk/base", "/mnt/disk/venv/lib/site-packages", "/mnt/disk/base/p.zip", ""]'
     host.answer = lambda argv: host_says(argv, listed) if argv[0] == "/usr/bin/python3" else None
 
-    assert [bind.target for bind in hostroot.binds(host, Site("t", Path("/s")))] == ["/mnt/disk/base", "/mnt/disk/venv"]
+    assert [bind.target for bind in roots.binds(host, Site("t", Path("/s")))] == ["/mnt/disk/base", "/mnt/disk/venv"]
 
 
 def test_our_own_interpreter_need_not_be_asked():
     host = FakeHost(python=sys.executable)
 
-    assert hostroot.python_paths(host) == ["/usr", "/usr/lib/python3"]  # as conftest.py has it
+    assert roots.python_paths(host) == ["/usr", "/usr/lib/python3"]  # as conftest.py has it
     assert host.asked == []
 
 
 def test_a_folder_that_is_read_and_written_is_bound_once_and_writable():
     site = Site("t", Path("/s"), reads=(Path("/a/b"), Path("/a")), writes=(Path("/a/b"),))
 
-    assert hostroot.image_binds(linux(), site, ExitStack()) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
+    assert roots.image_binds(linux(), site, ExitStack()) == [Bind("/a", "/a"), Bind("/a/b", "/a/b", writable=True)]
 
 
 def test_a_disk_inside_of_a_folder_of_data_is_shown_too():
     host = linux("/work/data/more", "/work/other")
     site = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/work/data"),))
-    assert [bind.target for bind in hostroot.binds(host, site)] == ["/work/data/more"]
+    assert [bind.target for bind in roots.binds(host, site)] == ["/work/data/more"]
 
 
 def test_the_roots_of_containers_are_not_shown_where_their_scratch_lies_in_the_working_folder():
@@ -186,7 +186,7 @@ def test_the_roots_of_containers_are_not_shown_where_their_scratch_lies_in_the_w
     host._show_table()
     site = Site(name="tare-1", scratch=Path("/work/state/scratch"), reads=(Path("/work"),))
 
-    assert [bind.target for bind in hostroot.binds(host, site)] == ["/work/disk"]
+    assert [bind.target for bind in roots.binds(host, site)] == ["/work/disk"]
 
 
 def test_the_root_of_a_container_is_no_part_of_the_system_where_its_scratch_lies_below_opt():
@@ -194,7 +194,7 @@ def test_the_root_of_a_container_is_no_part_of_the_system_where_its_scratch_lies
     host.table.append("60 29 0:60 / /opt/state/scratch/tare-1/root rw - overlay tare:tare-1 rw,lowerdir=/")
     host._show_table()
 
-    targets = [bind.target for bind in hostroot.binds(host, Site(name="tare-1", scratch=Path("/opt/state/scratch")))]
+    targets = [bind.target for bind in roots.binds(host, Site(name="tare-1", scratch=Path("/opt/state/scratch")))]
 
     assert "/opt/cuda" in targets
     assert not any(target.startswith("/opt/state") for target in targets)
@@ -226,11 +226,11 @@ def test_every_file_system_with_files_has_a_layer_outer_ones_first_and_ours_have
 def test_the_devices_own_name_is_on_the_loopback_in_a_container():
     known = FakeHost(files={"/etc/hosts": "127.0.0.1 localhost\n10.0.0.7 board # 127.0.0.9 board\n127.0.0.2 box\n"})
 
-    assert [hostroot.loop_address(known, name) for name in ("box", "board", "other")] == [
+    assert [roots.loop_address(known, name) for name in ("box", "board", "other")] == [
         "127.0.0.2", "127.0.1.1", "127.0.1.1",
     ]  # fmt: skip
-    assert hostroot.hosts_text(known, "board").startswith("127.0.1.1 board\n127.0.0.1 localhost\n")
-    assert "localhost" in hostroot.hosts_text(FakeHost(), "board")
+    assert roots.hosts_text(known, "board").startswith("127.0.1.1 board\n127.0.0.1 localhost\n")
+    assert "localhost" in roots.hosts_text(FakeHost(), "board")
 
 
 @pytest.mark.parametrize(
@@ -249,4 +249,4 @@ def test_the_devices_own_name_is_on_the_loopback_in_a_container():
 def test_a_program_in_a_folder_that_a_container_has_of_its_own_is_hidden(program, shown, sealed, hidden):
     host = linux("/srv/disk")
 
-    assert hostroot.is_hidden(host, Path(program), [Path(each) for each in shown], sealed=sealed) is hidden
+    assert roots.is_hidden(host, Path(program), [Path(each) for each in shown], sealed=sealed) is hidden

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tare.base.processes import Identity
 from tare.drivers.containers import oci
-from tare.drivers.containers.hostroot import Bind
+from tare.drivers.containers.roots import Bind
 from tare.parts.platforms.runc import Runc
 
 

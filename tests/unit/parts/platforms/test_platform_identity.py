@@ -7,7 +7,7 @@ import pytest
 from small_linux import SmallLinux
 from tare.base.host import Completed
 from tare.base.processes import identity, is_root, ulimits
-from tare.drivers.cgroups import orphans
+from tare.drivers.cgroups import tree
 from tare.drivers.known_programs import advice, runc_advice
 from tare.testing import FakeHost
 
@@ -46,7 +46,7 @@ def test_we_ourselves_are_no_stray():
     host.files["/proc/42/environ"] = "TARE_NAME=tare-1\0"
     host.files["/proc/42/status"] = host.files["/proc/self/status"]
 
-    assert orphans.processes_of(host, "tare-1") == set()
+    assert tree.processes_named(host, "tare-1") == set()
 
 
 def test_a_stray_that_does_not_die_is_given_up_after_the_deadline():
@@ -54,9 +54,9 @@ def test_a_stray_that_does_not_die_is_given_up_after_the_deadline():
     host.start_process(environ="TARE_NAME=tare-1\0")
     host._kill = lambda words: (0, "", "")
 
-    orphans.kill_all(host, "tare-1", within_s=1)
+    tree.kill_named(host, "tare-1", within_s=1)
 
-    assert orphans.processes_of(host, "tare-1")
+    assert tree.processes_named(host, "tare-1")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import Scope
-from tare.drivers.nvidia import nvml
+from tare.drivers.gpus import nvml
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers.sensors import other_gpus
+from tare.drivers.gpus import other_gpus
 from tare.figures.energy_sources import sources
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost

@@ -6,8 +6,8 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import LocalHost, Scope
+from tare.drivers.gpus import nvml
 from tare.drivers.kernel_files import sensors_by_word, temperatures_c
-from tare.drivers.nvidia import nvml
 from tare.parts.probes.frequency import Frequency
 from tare.parts.probes.gpu import Gpu
 from tare.parts.probes.power_rails import PowerRails

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from tare.base.errors import TareError
 from tare.base.host import Completed, LocalHost
-from tare.drivers.storage.folders import data_dir, of_site
+from tare.drivers.storage.placing import checkpoints_of_site, data_dir
 from tare.parts.find import find
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.testing import FakeHost, FakeInnerHost
@@ -243,7 +243,7 @@ def test_checkpoints_go_to_a_disk_under_the_trials_own_name_and_go_with_it(tmp_p
 
     asked = json.loads(job.argv[-1])
     assert (asked["checkpoint_every"], asked["checkpoint_file"]) == (2, "new")
-    assert asked["checkpoint_folder"] == str(of_site("tare-1")) == "/var/tmp/tare-1-checkpoints"
+    assert asked["checkpoint_folder"] == str(checkpoints_of_site("tare-1")) == "/var/tmp/tare-1-checkpoints"
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,4 @@
-"""The program that makes a load: `python -m tare.drivers.load.driver ORDER`, ORDER being JSON.
-
-It runs on the device, outside of the platform whose server it drives, on cores of its own. A request is a `step`, from
-the moment at which it was due to the end of its answer: in an open loop a server that stalls delays no clock. Of a
-streamed answer `first_token` is marked, too. What failed is `failed`, and no step; what timed out is a step as long as
-it was waited for. How late the program itself was goes into the outcome, for the verdict to judge.
-"""
+"""The load that tare makes for a server: `python -m tare.drivers.load ORDER`, ORDER being JSON."""
 
 from __future__ import annotations
 
@@ -14,20 +8,255 @@ import hashlib
 import json
 import math
 import os
+import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from tare.drivers.load.arrivals import arrivals_s, quantile, requests_of
-from tare.drivers.load.client import REJECTED, Answer, Broken, Connection, Request
 from tare_inside import launch
 from tare_inside import marks as inside_marks
 from tare_inside.serve import LISTENS
+
+# A small HTTP/1.1 client on asyncio streams: one request at a time on a connection that is kept, each part timed.
+
+REJECTED = (429, 503)  # a server that is full answers so
+_LIMIT = 1 << 24
+
+
+class Broken(Exception):
+    """The answer is none, or not HTTP."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is sent; `streams`: its answer comes in server-sent events, each of them a token."""
+
+    method: str = "GET"
+    path: str = "/"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    streams: bool = False
+
+    def encoded(self, host: str) -> bytes:
+        lines = {"Host": host, "Connection": "keep-alive", "Content-Length": str(len(self.body)), **self.headers}
+        head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+        return f"{self.method} {self.path} HTTP/1.1\r\n{head}\r\n".encode() + self.body
+
+
+@dataclass
+class Answer:
+    """What came back: the status, and when each piece of a streamed answer came."""
+
+    status: int = 0
+    bytes: int = 0
+    tokens_ns: list[int] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
+
+
+class Connection:
+    """A connection that is opened when it is needed, and again after a failure."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: Request) -> Answer:
+        """The answer, whole; OSError or Broken where there is none."""
+        kept = self._streams is not None
+        try:
+            return await self._ask(request)
+        except (OSError, Broken, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
+            self.close()
+            if kept and isinstance(error, _GONE):  # the server closed a connection that was kept: that is its right
+                return await self.ask(request)
+            raise Broken(str(error) or type(error).__name__) from error
+        except BaseException:
+            self.close()
+            raise
+
+    async def _ask(self, request: Request) -> Answer:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._port, limit=_LIMIT)
+        reader, writer = self._streams
+        writer.write(request.encoded(f"{self._host}:{self._port}"))
+        await writer.drain()
+        status, headers = await _head(reader)
+        answer = Answer(status)
+        pending = b""
+        async for piece in _pieces(reader, headers):
+            answer.bytes += len(piece)
+            if request.streams and status == 200:
+                pending = _events(pending + piece, answer)
+        if headers.get("connection", "").lower() == "close" or _ends_with_connection(headers):
+            self.close()
+        return answer
+
+    def close(self) -> None:
+        if self._streams is not None:
+            self._streams[1].close()
+            self._streams = None
+
+
+class _GoneError(Broken):
+    """The connection was closed before anything of an answer came."""
+
+
+_GONE = (_GoneError, ConnectionResetError, BrokenPipeError)
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
+    first = await reader.readline()
+    if not first:
+        raise _GoneError("the server closed the connection without an answer")
+    words = first.split()
+    if len(words) < 2 or not words[0].startswith(b"HTTP/") or not words[1].isdigit():
+        raise Broken(f"not an answer of HTTP: {first[:40]!r}")
+    headers = {"http": words[0].decode("latin-1")}
+    while (line := (await reader.readline()).strip()) != b"":
+        name, _, value = line.decode("latin-1").partition(":")
+        headers[name.strip().lower()] = value.strip()
+    return int(words[1]), headers
+
+
+def _ends_with_connection(headers: Mapping[str, str]) -> bool:
+    sized = "content-length" in headers or headers.get("transfer-encoding", "").lower() == "chunked"
+    return not sized or (headers["http"] == "HTTP/1.0" and headers.get("connection", "").lower() != "keep-alive")
+
+
+async def _pieces(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> AsyncIterator[bytes]:
+    if headers.get("transfer-encoding", "").lower() == "chunked":
+        while size := int((await reader.readline()).split(b";")[0], 16):
+            yield await reader.readexactly(size)
+            await reader.readexactly(2)
+        await reader.readline()
+    elif "content-length" in headers:
+        left = int(headers["content-length"])
+        while left:
+            piece = await reader.read(min(left, 65536))
+            if not piece:
+                raise Broken("the connection was closed within an answer")
+            left -= len(piece)
+            yield piece
+    else:
+        while piece := await reader.read(65536):
+            yield piece
+
+
+def _events(data: bytes, answer: Answer) -> bytes:
+    """Note each whole event with text in it; what is left over."""
+    *whole, rest = data.replace(b"\r\n", b"\n").split(b"\n\n")
+    for event in whole:
+        told = b"".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:")).strip()
+        if told and told != b"[DONE]" and (text := _text(told)):
+            answer.tokens_ns.append(now_ns())
+            answer.text.append(text)
+    return rest
+
+
+def _text(told: bytes) -> str:
+    """The text of an event of an OpenAI-compatible server; of another, the event itself."""
+    try:
+        data: Any = json.loads(told)
+        choice = data["choices"][0]
+    except (ValueError, LookupError, TypeError):
+        return told.decode("utf-8", "replace")
+    found = choice.get("text") or (choice.get("delta") or {}).get("content")
+    return found if isinstance(found, str) else ""
+
+
+# When requests of an open loop come, and what they are: from a seed, or from the user's own files.
+
+PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "embeddings": "/v1/embeddings"}
+_WORDS = "the load that is made here has words of no meaning at all and every one of them is as good as another"
+
+
+def arrivals_s(kind: str, count: int, rate: float, seed: int, burst: int = 1, trace: Path | None = None) -> list[float]:
+    """Seconds after the start at which each request is due; independent of how quick the answers are."""
+    if kind == "trace":
+        assert trace is not None
+        times = [float(line.split(",")[0]) for line in trace.read_text().splitlines() if line.strip()]
+        if not times:
+            raise ValueError(f"{trace} has no times: one in seconds on each line")
+        return [time - min(times) for time in sorted(times)][:count]
+    if kind == "even":
+        return [number / rate for number in range(count)]
+    chance, together = random.Random(seed), burst if kind == "bursts" else 1
+    # A Poisson process of which the number of events is known: so many times in the span, each anywhere in it. Drawn
+    # gap by gap, the rate of a few hundred requests would be off by some percent, and with it the knee.
+    times = sorted(chance.uniform(0, count / rate) for _ in range(math.ceil(count / together)))
+    return [at for at in times for _ in range(together)][:count]
+
+
+def requests_of(api: str, path: Path | None) -> list[Request]:
+    """The requests, which are sent in this order, and again from the start when they are over."""
+    if path is None:
+        return [_request(api, "/" if api == "http" else _WORDS)]
+    lines = [line for line in path.read_text().splitlines() if line.strip()]
+    if not lines:
+        raise ValueError(f"{path} has no requests: one on each line")
+    return [_request(api, _read(line)) for line in lines]
+
+
+def _read(line: str) -> Any:
+    """A JSON object, or the line itself: a path, or a prompt."""
+    if not line.lstrip().startswith("{"):
+        return line.strip()
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"a line that begins like JSON is none ({error}): {line[:60]}") from None
+
+
+def _request(api: str, told: Any) -> Request:
+    if api == "http":
+        return _plain(told)
+    body: dict[str, Any] = dict(told) if isinstance(told, dict) else _prompt(api, str(told))
+    streams = api != "embeddings"
+    if streams:
+        body["stream"] = True
+    return Request("POST", PATHS[api], _JSON, json.dumps(body).encode(), streams)
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _prompt(api: str, text: str) -> dict[str, Any]:
+    asked: dict[str, Any] = {"model": "default"}
+    if api == "embeddings":
+        return asked | {"input": text}
+    asked |= {"max_tokens": 32, "temperature": 0, "seed": 0}
+    return asked | ({"prompt": text} if api == "completions" else {"messages": [{"role": "user", "content": text}]})
+
+
+def _plain(told: Any) -> Request:
+    """`/path`, or {"method", "path", "headers", "body"}: a body that is no text is sent as JSON."""
+    if not isinstance(told, dict):
+        return Request("GET", str(told))
+    body, headers = told.get("body"), dict(told.get("headers", {}))
+    if body is not None and not isinstance(body, str):
+        body, headers = json.dumps(body), {**_JSON, **headers}
+    method = told.get("method") or ("GET" if body is None else "POST")
+    return Request(str(method), str(told.get("path", "/")), headers, (body or "").encode())
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value that so many are not above; of nothing, 0."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0
+
+
+# The program that makes a load: `python -m tare.drivers.load ORDER`, ORDER being JSON.
+#
+# It runs on the device, outside of the platform whose server it drives, on cores of its own. A request is a `step`,
+# from the moment at which it was due to the end of its answer: in an open loop a server that stalls delays no clock. Of
+# a streamed answer `first_token` is marked, too. What failed is `failed`, and no step; what timed out is a step as long
+# as it was waited for. How late the program itself was goes into the outcome, for the verdict to judge.
 
 marks: Any = inside_marks  # what runs inside has no types: it is for old Pythons
 write_whole: Callable[[str, object], None] = launch.write_whole

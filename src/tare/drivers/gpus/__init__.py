@@ -1,0 +1,1 @@
+"""GPUs: NVIDIA's management library and device files, and cards of others."""

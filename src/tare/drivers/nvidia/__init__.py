@@ -1,1 +1,0 @@
-"""NVIDIA GPUs: the management library, and device files."""

@@ -1,1 +1,0 @@
-"""What built-in workloads share."""
