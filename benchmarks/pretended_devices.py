@@ -24,7 +24,7 @@ from tare.base import strict_json
 from tare.fleet import exchange
 from tare.fleet.exchange import planned_on
 from tare.fleet.ssh import Answer, Unreachable
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial
 from tare.records.model import Record
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE
 from tare.records.sealed import folder_name, open_sealed

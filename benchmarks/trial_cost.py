@@ -16,7 +16,7 @@ from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.protocols import Platform
 from tare.parts.workloads.null import Null
-from tare.plan.model import Cell, Trial
+from tare.plan.matrix import Cell, Trial
 from tare.records.store import Store
 from tare.studies.model import DEFAULT_PROBES
 from tare.trial.engine import Bench, run_trial

@@ -16,7 +16,7 @@ from sweeps import deep
 from tare.base.errors import TrialError
 from tare.base.host import Exit, Host, Job, Scope, Site
 from tare.parts.protocols import Control, Platform, Workload
-from tare.plan.model import Cell, Trial
+from tare.plan.matrix import Cell, Trial
 from tare.records.store import Store
 from tare.testing import FakeHost, FakeProcess
 from tare.trial import engine

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tare.base.host import Host
     from tare.fleet.local import Outcome
     from tare.plan.check import Check
-    from tare.plan.model import Trial
+    from tare.plan.matrix import Trial
     from tare.records.store import Store
     from tare.studies.model import Study
 

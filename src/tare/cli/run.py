@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from tare.fleet.local import Outcome
     from tare.fleet.run import FleetRun
     from tare.plan.check import MissingParts
-    from tare.plan.matrix import OnDevice
-    from tare.plan.model import Trial
+    from tare.plan.matrix import OnDevice, Trial
     from tare.records.store import Store
     from tare.studies.model import Study
 
@@ -105,7 +104,7 @@ def over_devices(said: Mapping[str, Any], trust: bool) -> Over | None:
 
 
 def _patience_s(text: str) -> float:
-    from tare.studies.design import time_between
+    from tare.studies.model import time_between
 
     try:
         return time_between(1, 86400, "from 1 s to 1 d", "2 min")(text)

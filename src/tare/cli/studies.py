@@ -19,7 +19,7 @@ from tare.studies.load import at_every_scale, load
 from tare.studies.model import Study
 
 if TYPE_CHECKING:
-    from tare.plan.model import Cell
+    from tare.plan.matrix import Cell
 
 _SIZES = ("smoke", "small", "cuda", "full")  # each a column; other scales are for certain hardware
 
@@ -104,8 +104,7 @@ def described(name: str, path: Path) -> dict[str, Any]:
 
 def planned_seconds(study: Study) -> float:
     """What a study takes, as its plan guesses it."""
-    from tare.plan.matrix import baseline, cells
-    from tare.plan.model import planned_s
+    from tare.plan.matrix import baseline, cells, planned_s
 
     found = cells(study)
     return planned_s(study, found, baseline(study, found) if study.aa and len(found) > 1 else ())
@@ -166,14 +165,14 @@ def known_interpreter(study: Study, folder: Path) -> str | None:
 
 def folder_of(study: Study) -> Path:
     """Where a study's store lies by default: each scale below the whole has its own."""
-    from tare.studies.scales import FULL
+    from tare.studies.load import FULL
 
     return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")
 
 
 def _time(study: dict[str, Any], scale: str) -> str:
     """A guess needs no seconds beside minutes. A study without scales has one time."""
-    from tare.studies.scales import FULL
+    from tare.studies.load import FULL
 
     seconds = study["scales"].get(scale, study["scales"].get("") if scale == FULL else None)
     if seconds is None:

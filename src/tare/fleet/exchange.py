@@ -28,8 +28,7 @@ from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption
 from tare.fleet.ssh import HERE, Refused, Unreachable, ask
 from tare.plan.check import NOTHING, MissingParts
-from tare.plan.matrix import cells, trials
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial, cells, trials
 from tare.studies.model import Study
 from tare.studies.select import DEVICE_KEYS, Selector
 from tare.studies.yaml import Loc, listed, suggestion

@@ -30,7 +30,7 @@ from tare.fleet.ssh import Unreachable
 from tare.parts.probes.cgroup import Cgroup
 from tare.parts.protocols import Feed, Part, Periodic, Probe
 from tare.plan.check import ObstacleCheck, check
-from tare.plan.model import Cell
+from tare.plan.matrix import Cell
 from tare.records.spool import SpoolWriter
 from tare.studies.model import Study
 from tare.trial.device import device_id, private_folder

@@ -23,8 +23,7 @@ from tare.fleet.lean_trial import LeanObstacleCheck, driven, no_room_there, obst
 from tare.fleet.local import Outcome, run_study
 from tare.fleet.readiness import Eligibility
 from tare.plan.check import MissingParts, ObstacleCheck, check, parts_of
-from tare.plan.matrix import cells
-from tare.plan.model import Cell, Trial
+from tare.plan.matrix import Cell, Trial, cells
 from tare.records.store import Store
 from tare.studies.load import loads
 from tare.studies.model import Study

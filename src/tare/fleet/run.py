@@ -31,7 +31,7 @@ from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption, Outcome, idle_s_of, labels, run_again_text
 from tare.fleet.readiness import ReadinessCheck
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial
 from tare.records.model import FINISHED, USABLE, Record, State
 from tare.records.store import Store
 from tare.studies.model import Study

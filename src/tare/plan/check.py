@@ -16,13 +16,11 @@ from tare.base.text import size_text
 from tare.drivers.gpus import nvml
 from tare.drivers.known_programs import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
-from tare.plan.matrix import OnDevice, baseline, place, trials
+from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, place, trials
 from tare.plan.matrix import cells as cells_of
-from tare.plan.model import Cell, Trial, disk_bytes, guessed_cell_s
 from tare.plan.slicing import slicing_obstacles
-from tare.studies.design import ENOUGH_REPEATS, Repeat, blocks_for
 from tare.studies.fields import PartChoice
-from tare.studies.model import Study
+from tare.studies.model import ENOUGH_REPEATS, Repeat, Study, blocks_for
 
 _BROUGHT = "needs.engine"  # the one thing that a run can bring with it
 

@@ -9,10 +9,8 @@ from tare.base.rulings import UNSLICED_PROBES, UNSLICED_WORKLOADS, WAITS_FOR_GPU
 from tare.drivers.cgroups.job import GroupPlatform
 from tare.drivers.containers.place import Container
 from tare.parts.protocols import Recorder
-from tare.plan.matrix import aa_repeats
-from tare.plan.model import Cell, Trial
-from tare.studies.design import MOST_AT_ONCE, Slices
-from tare.studies.model import Study
+from tare.plan.matrix import Cell, Trial, aa_repeats
+from tare.studies.model import MOST_AT_ONCE, Slices, Study
 
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers

@@ -9,9 +9,8 @@ from pydantic.fields import FieldInfo
 from tare.base.errors import StudyError
 from tare.parts.find import Kind
 from tare.parts.protocols import Json
-from tare.studies.design import LEAVE_OUT, MAX_SEED
 from tare.studies.fields import part_class, part_names, unit_example
-from tare.studies.model import DEFAULT_PROBES, ENDING_FORM, ID_FORM, MAX_ABOUT, MAX_LINE
+from tare.studies.model import DEFAULT_PROBES, ENDING_FORM, ID_FORM, LEAVE_OUT, MAX_ABOUT, MAX_LINE, MAX_SEED
 from tare.studies.reader import MOST_TENANTS
 
 Schema = dict[str, Any]

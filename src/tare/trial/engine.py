@@ -24,7 +24,7 @@ from tare.figures.rederive import figures
 from tare.figures.thresholds import THRESHOLDS
 from tare.figures.windows import steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
-from tare.plan.model import PlannedTenant, Trial
+from tare.plan.matrix import PlannedTenant, Trial
 from tare.records.model import Record
 from tare.records.seal import Writer
 from tare.records.spool import read_channels, read_spool

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tare.base.host import Exit
-from tare.plan.model import Cell
+from tare.plan.matrix import Cell
 
 _LOOKED_AT = 20_000  # characters: the end of what it printed
 _MISSING = re.compile(

@@ -22,9 +22,9 @@ from tare.drivers.cgroups.tree import freezer_of
 from tare.figures.steps import steps_from
 from tare.figures.windows import FACT, paired_ns, without_stops
 from tare.parts.protocols import Mark
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial
 from tare.records.model import Record
-from tare.studies.design import Slices
+from tare.studies.model import Slices
 from tare.trial.conditions import guarded_from_heat
 from tare.trial.engine import Bench, Opened, TrialRun
 from tare.trial.tenants import Run, Watched, end_all, kill_all

@@ -15,7 +15,7 @@ from tare.base.text import telling_lines
 from tare.figures.evidence import overlap_ns, run_ns, steps_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.figures.thresholds import THRESHOLDS, Thresholds
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial
 from tare.plan.slicing import GPU
 from tare.records.model import State
 from tare.trial.facts import clocks

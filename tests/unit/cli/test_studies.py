@@ -21,8 +21,7 @@ from tare.cli.endings import endings
 from tare.cli.studies import built_in, described, folder_of
 from tare.papers.claims.deciding import every_claim, papers
 from tare.plan.check import check
-from tare.plan.matrix import cells, trials
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial, cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.studies.load import at_every_scale, from_plain

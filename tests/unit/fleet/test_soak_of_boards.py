@@ -20,8 +20,7 @@ from tare.fleet.inventory import Device
 from tare.papers.claims.deciding import answers, claims_of
 from tare.papers.claims.model import HOLDS
 from tare.papers.claims.pooling import source_of
-from tare.plan.matrix import cells, trials
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial, cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import grouped

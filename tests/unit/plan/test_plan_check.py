@@ -14,8 +14,7 @@ from tare.base.errors import TareError
 from tare.base.rulings import Ruling, obstacle
 from tare.plan import check as plan_check
 from tare.plan.check import Check, check, possible
-from tare.plan.matrix import cells
-from tare.plan.model import GUESSED_TRIAL_S
+from tare.plan.matrix import GUESSED_TRIAL_S, cells
 from tare.studies.load import from_plain
 from tare.testing import FakeHost
 

@@ -10,8 +10,7 @@ import pytest
 
 from stand_in_parts import TorchTrain, stand_ins
 from tare.base.errors import StudyError
-from tare.plan.matrix import baseline, cells, size, trials
-from tare.plan.model import Cell
+from tare.plan.matrix import Cell, baseline, cells, size, trials
 from tare.studies.load import from_plain, loads
 from tare.studies.model import Study
 

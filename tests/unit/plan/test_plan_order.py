@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from stand_in_parts import stand_ins
-from tare.plan.matrix import cells, changes, trials
-from tare.plan.model import Trial
+from tare.plan.matrix import Trial, cells, changes, trials
 from tare.studies.load import from_plain
 
 

@@ -9,9 +9,8 @@ import pytest
 
 import tare.papers.studies
 from tare.plan.matrix import baseline, cells, trials
-from tare.studies.design import ENOUGH_REPEATS
 from tare.studies.load import load
-from tare.studies.model import Study
+from tare.studies.model import ENOUGH_REPEATS, Study
 
 STUDIES = sorted(Path(tare.papers.studies.__file__).parent.glob("*.yaml"))
 

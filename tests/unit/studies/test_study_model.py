@@ -10,9 +10,8 @@ import pytest
 from pydantic import ValidationError
 
 from stand_in_parts import Command, CpuControl, Docker, TorchTrain, stand_ins
-from tare.studies.design import Repeat
 from tare.studies.fields import levels_of, unit_example
-from tare.studies.model import Study
+from tare.studies.model import Repeat, Study
 
 
 @pytest.fixture(autouse=True)

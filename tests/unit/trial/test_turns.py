@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tare.studies.design import Slices
+from tare.studies.model import Slices
 from tare.testing import FakeHost
 from tare.trial.slices import LEAST_S, MOST_S, STEPS_A_SLICE, Turns, _Used
 
