@@ -23,8 +23,8 @@ from tare.drivers.cgroups import tree
 from tare.drivers.containers import docker, engine
 from tare.drivers.containers.oci import STATE
 from tare.parts import find
-from tare.trial.undo import cleaning
-from tare.trial.undo.cleaning import Remains, find_remains, remove
+from tare.trial.undo import restoration
+from tare.trial.undo.restoration import Remains, find_remains, remove
 
 PLATFORMS = [
     pytest.param(name, marks=pytest.mark.machine(name, "root"))
@@ -151,10 +151,10 @@ def test_a_desk_of_somebody_else_is_no_hindrance(site, scratch):
     (workdir / "inside" / "tare_inside").mkdir(parents=True)
     workdir.chmod(0o700)
     try:
-        assert site in {thing.site for thing in cleaning.shared_leftovers(LocalHost(), scratch)}
+        assert site in {thing.site for thing in restoration.shared_leftovers(LocalHost(), scratch)}
         os.seteuid(65534)
         try:
-            assert site not in {thing.site for thing in cleaning.shared_leftovers(LocalHost(), scratch)}
+            assert site not in {thing.site for thing in restoration.shared_leftovers(LocalHost(), scratch)}
         finally:
             os.seteuid(0)
     finally:

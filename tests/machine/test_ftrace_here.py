@@ -22,7 +22,7 @@ from tare.drivers.tracing.tracefs import instance_name
 from tare.parts.find import find
 from tare.parts.probes.ftrace import Ftrace
 from tare.traces.recording import open_folder
-from tare.trial.undo.cleaning import find_remains, remove
+from tare.trial.undo.restoration import find_remains, remove
 
 pytestmark = [pytest.mark.machine("tracefs"), pytest.mark.holds("tracing", "dirty")]
 HERE = LocalHost()

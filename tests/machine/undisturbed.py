@@ -23,7 +23,7 @@ from tare.base.host import Host, Job
 from tare.drivers.torch_programs import TorchWorkload
 from tare.fleet import local
 from tare.parts.protocols import Json
-from tare.trial import rules, sampler_loop, verdict
+from tare.trial import rules, sampler, verdict
 from tare.trial.sampler import Sampler, SamplerProcess
 
 _real_program = TorchWorkload.program
@@ -49,7 +49,7 @@ class _Fork:
                 for number, each in enumerate((theirs, theirs_too, complaints)):
                     os.dup2(each, number)
                 os.closerange(3, 1024)
-                code = sampler_loop.main(os.getppid())
+                code = sampler.main(os.getppid())
             finally:
                 os._exit(code)
         os.close(theirs)

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tare.figures.windows import FACT, steps_in, windows_of
+from tare.figures.steps import FACT, steps_in, windows_of
 from tare.parts.protocols import Mark
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=60)

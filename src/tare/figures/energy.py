@@ -19,9 +19,8 @@ from tare.figures.energy_sources import RUN, SHARED, Pace, Source, Span, pace_of
 from tare.figures.evidence import Evidence, overlap_ns, run_ns
 from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
 from tare.figures.power_series import PARTIAL, Amount, Times, Values, counted, integral, sensor_step
-from tare.figures.steps import Steps
+from tare.figures.steps import Steps, windows_of
 from tare.figures.thresholds import THRESHOLDS, Thresholds
-from tare.figures.windows import windows_of
 
 Series: TypeAlias = Mapping[str, tuple[Times, Values]]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tare.figures.energy_sources import Span
 from tare.figures.power_series import Times, Values
-from tare.figures.windows import FACT as SLICES
+from tare.figures.steps import FACT as SLICES
 
 FACT = "gpu_activity"  # what tare_inside/activity.py left beside the marks
 USED_SHARE = 0.01  # a GPU that was in use for less of the time is not one of the workload's

@@ -29,10 +29,12 @@ from tare.figures.steps import (
     phase_metrics,
     step_metrics,
     steps_from,
+    steps_in,
     token_metrics,
+    windows_of,
+    without_stops,
 )
 from tare.figures.thresholds import THRESHOLDS
-from tare.figures.windows import steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark, Recorder
 from tare.records.intervals import MarkColumns, MarkRows, begin_with
 from tare.records.model import Record

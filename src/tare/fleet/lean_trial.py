@@ -34,7 +34,7 @@ from tare.plan.matrix import Cell
 from tare.records.spool import SpoolWriter
 from tare.studies.model import Study
 from tare.trial.device import device_id, private_folder
-from tare.trial.sampler_loop import Watch
+from tare.trial.sampler import Watch
 from tare.trial.sampler_report import SamplerReport, Tick
 from tare.trial.undo.journal import Journal
 from tare_inside.variables import may_pass, users_own

@@ -1,6 +1,6 @@
 """`design: slices`: the trials of a block alive at once, one of them running while the others are stopped.
 
-Each has a record of its own, as if it had run alone, with the fact `slices` (figures/windows.py says what is in it).
+Each has a record of its own, as if it had run alone, with the fact `slices` (figures/steps.py says what is in it).
 Whatever disturbs the machine for longer than a slice disturbs all of them alike.
 """
 
@@ -19,8 +19,7 @@ from tare.base.errors import TareError
 from tare.base.host import Clock, Host
 from tare.base.rulings import Ruling
 from tare.drivers.cgroups.tree import freezer_of
-from tare.figures.steps import steps_from
-from tare.figures.windows import FACT, paired_ns, without_stops
+from tare.figures.steps import FACT, paired_ns, steps_from, without_stops
 from tare.parts.protocols import Mark
 from tare.plan.matrix import Trial
 from tare.records.model import Record

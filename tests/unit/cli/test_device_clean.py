@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tare.cli import tare as verbs
-from tare.trial.undo import cleaning, restoration
+from tare.trial.undo import restoration
 
 NOTHING = "nothing of ours is left on this device."
 
@@ -25,7 +25,7 @@ def state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A device of which nothing is known but this folder."""
     monkeypatch.setenv("TARE_STATE", str(tmp_path))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(cleaning, "find_remains", lambda host, scratch: [])
+    monkeypatch.setattr(restoration, "find_remains", lambda host, scratch: [])
     monkeypatch.setattr(restoration, "status", lambda host, journal: [])
     return tmp_path
 

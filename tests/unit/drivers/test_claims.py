@@ -8,7 +8,7 @@ import pytest
 from tare.base import processes
 from tare.base.processes import Owner, boot_id
 from tare.parts.protocols import Leftover
-from tare.trial.undo import cleaning
+from tare.trial.undo import restoration
 
 
 @pytest.fixture(autouse=True)
@@ -52,16 +52,16 @@ def test_where_the_systems_folder_cannot_be_written_the_claim_is_kept_in_our_own
 def test_what_is_inside_a_claimed_place_belongs_to_it_and_a_longer_name_does_not():
     active = {"tare-one": Owner.me()}
 
-    assert cleaning.owner_of("tare-one-1", [], active) == Owner.me()
-    assert cleaning.owner_of("tare-oneself", [], active) is None
+    assert restoration.owner_of("tare-one-1", [], active) == Owner.me()
+    assert restoration.owner_of("tare-oneself", [], active) is None
 
 
 def test_a_label_names_a_living_owner_of_this_boot_only():
     me = str(Owner.me())
 
-    assert cleaning.owner_of("tare-x", [Leftover("tare-x", "it", me, boot_id())], {}) == Owner.me()
-    assert cleaning.owner_of("tare-x", [Leftover("tare-x", "it", me, "another-boot")], {}) is None
-    assert cleaning.owner_of("tare-x", [Leftover("tare-x", "it", str(dead_owner()), boot_id())], {}) is None
+    assert restoration.owner_of("tare-x", [Leftover("tare-x", "it", me, boot_id())], {}) == Owner.me()
+    assert restoration.owner_of("tare-x", [Leftover("tare-x", "it", me, "another-boot")], {}) is None
+    assert restoration.owner_of("tare-x", [Leftover("tare-x", "it", str(dead_owner()), boot_id())], {}) is None
 
 
 def test_a_living_process_keeps_its_claim_though_another_sees_another_boot_in_a_namespace(monkeypatch):

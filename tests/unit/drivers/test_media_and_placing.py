@@ -11,7 +11,7 @@ from tare.base.processes import Mount
 from tare.drivers.storage import media, placing
 from tare.drivers.storage.media import MEDIA, Rates, obstacles, wanted
 from tare.testing import FakeHost
-from tare.trial.undo import cleaning
+from tare.trial.undo import restoration
 
 SCRATCH = Path("/var/lib/tare/scratch")
 SITE = placing.site(SCRATCH.parent)
@@ -56,17 +56,19 @@ def mount(root: str, point: str, source: str = "/dev/loop0") -> Mount:
 
 def test_a_mount_is_ours_if_what_it_shows_is_named_after_where_it_is():
     name = placing.name_of("/data/set", SCRATCH.parent)
-    assert cleaning.site_of_mount(mount(f"/{name}", "/data/set"), SCRATCH) == SITE
-    assert cleaning.site_of_mount(mount(f"/mnt/tare-data/{name}", "/data/set", "/dev/sda1"), SCRATCH) == SITE
-    assert cleaning.site_of_mount(mount(f"/{name}", "/data/other"), SCRATCH) is None
-    assert cleaning.site_of_mount(mount("/set", "/data/set"), SCRATCH) is None
-    assert cleaning.site_of_mount(mount(f"/{placing.name_of('/data/set', Path('/x'))}", "/data/set"), SCRATCH) is None
+    assert restoration.site_of_mount(mount(f"/{name}", "/data/set"), SCRATCH) == SITE
+    assert restoration.site_of_mount(mount(f"/mnt/tare-data/{name}", "/data/set", "/dev/sda1"), SCRATCH) == SITE
+    assert restoration.site_of_mount(mount(f"/{name}", "/data/other"), SCRATCH) is None
+    assert restoration.site_of_mount(mount("/set", "/data/set"), SCRATCH) is None
+    assert (
+        restoration.site_of_mount(mount(f"/{placing.name_of('/data/set', Path('/x'))}", "/data/set"), SCRATCH) is None
+    )
 
 
 def test_other_mounts_are_known_as_before():
-    assert cleaning.site_of_mount(mount("/", f"{SCRATCH}/tare-storage/medium"), SCRATCH) == "tare-storage"
-    assert cleaning.site_of_mount(mount("/", "/x", "tare:tare-1"), SCRATCH) == "tare-1"
-    assert cleaning.site_of_mount(mount("/", "/x", "tare:; rm"), SCRATCH) is None
+    assert restoration.site_of_mount(mount("/", f"{SCRATCH}/tare-storage/medium"), SCRATCH) == "tare-storage"
+    assert restoration.site_of_mount(mount("/", "/x", "tare:tare-1"), SCRATCH) == "tare-1"
+    assert restoration.site_of_mount(mount("/", "/x", "tare:; rm"), SCRATCH) is None
 
 
 @pytest.mark.parametrize("path", ["/", "/data/a b;c", "/" + "x" * 300, "/data/ü"])

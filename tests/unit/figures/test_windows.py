@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from tare.figures.steps import step_metrics
-from tare.figures.windows import FACT, paired_ns, product_limit, steps_in, windows_of, without_stops
+from tare.figures.steps import FACT, paired_ns, product_limit, step_metrics, steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark
 
 MS = 1_000_000

@@ -10,8 +10,8 @@ from tare.base.host import LocalHost, Scope, WatchingHost
 from tare.base.units import Channel
 from tare.parts.probes.temperature import Temperature
 from tare.parts.protocols import Probe, Reading
-from tare.trial import sampler_loop
-from tare.trial.sampler_loop import Watch
+from tare.trial import sampler
+from tare.trial.sampler import Watch
 from tare.trial.sampler_report import ThreadedFeed, Tick
 from trees import sensors
 
@@ -114,7 +114,7 @@ def test_a_feed_apart_gives_all_its_readings_from_the_first_tick_to_its_last_wor
 
 
 def test_a_sensor_that_hangs_costs_no_other_a_tick_and_is_told(never, monkeypatch):
-    monkeypatch.setattr(sampler_loop, "ANSWER_LIMIT_S", 0.05)
+    monkeypatch.setattr(sampler, "ANSWER_LIMIT_S", 0.05)
     BEHAVIOUR["poll"] = never.wait
     report, spool = watched([Sensor(word="slow"), Sensor(), Quick(word="quick")], 10)
     assert spool.count("sensor.slow") == 0
@@ -133,7 +133,7 @@ def test_a_sensor_that_is_slow_is_read_as_often_as_it_can_be():
 
 
 def test_a_sensor_that_hangs_when_it_is_opened_is_left_out(never, monkeypatch):
-    monkeypatch.setattr(sampler_loop, "OPEN_LIMIT_S", 0.1)
+    monkeypatch.setattr(sampler, "OPEN_LIMIT_S", 0.1)
     BEHAVIOUR["open"] = lambda: never.wait() if threading.current_thread().name == "sensor" else None
     report, spool = watched([Sensor(word="slow"), Quick(word="quick")], 3)
     assert spool.count("sensor.quick") == 5
@@ -141,7 +141,7 @@ def test_a_sensor_that_hangs_when_it_is_opened_is_left_out(never, monkeypatch):
 
 
 def test_one_that_hangs_when_it_is_closed_does_not_keep_the_trial(never, monkeypatch):
-    monkeypatch.setattr(sampler_loop, "CLOSE_LIMIT_S", 0.1)
+    monkeypatch.setattr(sampler, "CLOSE_LIMIT_S", 0.1)
     BEHAVIOUR["close"] = never.wait
     begin = time.monotonic()
     _, spool = watched([Sensor(word="slow")], 2)
@@ -170,7 +170,7 @@ def test_one_that_cannot_be_opened_is_said_and_not_asked():
 
 
 def test_a_sensor_file_that_blocks_like_a_pipe_leaves_the_other_probes_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(sampler_loop, "OPEN_LIMIT_S", 0.2)
+    monkeypatch.setattr(sampler, "OPEN_LIMIT_S", 0.2)
     root = sensors.nano(tmp_path)
     blocked = root / "sys/class/thermal/thermal_zone1/temp"
     blocked.unlink()

@@ -5,8 +5,7 @@ from tare.base.units import Channel
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
 from tare.parts.protocols import Probe, Reading
-from tare.trial.sampler import spare_core
-from tare.trial.sampler_loop import Watch, pinned
+from tare.trial.sampler import Watch, pinned, spare_core
 from tare.trial.sampler_report import Tally, Tick
 
 PERIOD_NS = 100_000_000

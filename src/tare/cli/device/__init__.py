@@ -16,8 +16,7 @@ from tare.cli.options import json_option
 from tare.cli.scaffold import Verbs, print_json, say, width
 
 if TYPE_CHECKING:
-    from tare.trial.undo.cleaning import Failure, Remains
-    from tare.trial.undo.restoration import Restoration, StatusRow
+    from tare.trial.undo.restoration import Failure, Remains, Restoration, StatusRow
 
 _TUPLE = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
 
@@ -207,8 +206,8 @@ def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
     from tare.base.host import LocalHost
     from tare.trial.device import device_id
     from tare.trial.undo import restoration
-    from tare.trial.undo.cleaning import find_remains, remove
     from tare.trial.undo.journal import Journal
+    from tare.trial.undo.restoration import find_remains, remove
 
     host, state = LocalHost(), state_dir()
     remains = [each for each in find_remains(host, state / "scratch") if not sites or each.site in sites]

@@ -6,7 +6,7 @@ and a mount is ours if what it shows has the name that belongs to the place wher
 A medium of our own: a file system in an image file behind a loop device, which can be throttled alone.
 
 All of it lies in one folder of the scratch folder, under one name: whoever finds a loop device or a mount on a file
-there knows whose it is (`tare device clean`, trial/undo/cleaning.py). There is one at a time: a run owns its device.
+there knows whose it is (`tare device clean`, trial/undo/restoration.py). There is one at a time: a run owns its device.
 """
 
 from __future__ import annotations
