@@ -6,13 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tare.analysis.choose.configurations import configurations
-from tare.analysis.choose.contrasts import default_against, order_note
+from tare.analysis.cells import fixed_in_rounds
+from tare.analysis.choose.candidates import Job, Limit
+from tare.analysis.choose.configurations import configurations, default_against, order_note
 from tare.analysis.choose.front import pareto
-from tare.analysis.choose.recommend.decide import recommend
-from tare.analysis.choose.recommend.job import Job, Limit
+from tare.analysis.choose.recommend import recommend
 from tare.analysis.observations import table_observations
-from tare.analysis.order import fixed_in_rounds
 from tare.analysis.table import Table
 from tare.records.trials import TrialRow
 

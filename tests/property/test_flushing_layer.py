@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flushing_reference import Write, reference
-from tare.analysis.nvm import pages as numbering
 from tare.analysis.nvm import recency, replay
+from tare.analysis.nvm import replay as numbering
 from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run
-from tare.analysis.nvm.pages import IS_COMPILED
-from tare.analysis.nvm.replay import simulate
+from tare.analysis.nvm.replay import IS_COMPILED, simulate
 from tare.analysis.nvm.trace import Trace, trace_of
 
 PAGE = 4096

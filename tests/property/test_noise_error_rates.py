@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tare.analysis.cells import runs_at_most
 from tare.analysis.compare import both_runs, compare
 from tare.analysis.estimators import line_up, signed_rank
 from tare.analysis.model import Measurement
-from tare.analysis.order import runs_at_most
 from tare.analysis.table import Table, run_order
 
 pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit

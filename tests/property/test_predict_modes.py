@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up_modes import CLOCKS, CORES, KINDS, networks, pipeline, write
-from tare.analysis.choose.predict.evaluate import evaluate
-from tare.analysis.choose.predict.fit import fit, surface
-from tare.analysis.choose.predict.law import Law, busy_share, coordinates, resources
-from tare.analysis.choose.predict.modes import Columns, ModeTable, Workload, read_modes
-from tare.analysis.choose.predict.predictions import Answer, predict
+from tare.analysis.choose.evaluate import evaluate
+from tare.analysis.choose.law import Law, busy_share, coordinates, fit, resources, surface
+from tare.analysis.choose.modes import Columns, ModeTable, Workload, read_modes
+from tare.analysis.choose.predictions import Answer, predict
 
 FEATURES = ("gpu_mhz", "cores")
 MODES = np.array([(clock, cores) for clock in CLOCKS for cores in CORES], dtype=float)

@@ -21,11 +21,9 @@ from statistics import median
 import numpy as np
 
 from tare.analysis import sentences
-from tare.analysis.direction import direction_of
-from tare.analysis.distributions import noncentrality, normal_quantile, t_quantile
+from tare.analysis.cells import kept_back
 from tare.analysis.estimators import Shift, Sides, line_up, resampled_shift
-from tare.analysis.model import Comparison, Estimate, Measurement, Word
-from tare.analysis.order import kept_back
+from tare.analysis.model import Comparison, Estimate, Measurement, Word, direction_of
 from tare.analysis.statistics import (
     ALPHA,
     FLOOR,
@@ -35,8 +33,11 @@ from tare.analysis.statistics import (
     mann_whitney_null,
     median_estimate,
     median_of,
+    noncentrality,
+    normal_quantile,
     ratio_of_medians,
     signed_rank_null,
+    t_quantile,
 )
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tare.analysis import sentences
-from tare.analysis.distributions import t_cdf, t_quantile
+from tare.analysis.cells import together
 from tare.analysis.model import Measurement
-from tare.analysis.order import together
 from tare.analysis.statistics import (
     DIGITS,
     Floats,
@@ -34,6 +33,8 @@ from tare.analysis.statistics import (
     median_of,
     quantile_of,
     signed_rank_null,
+    t_cdf,
+    t_quantile,
 )
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-from tare.analysis.cells import Cells, SeveralWays, baseline_level, cells, level_name, resolve_factor
+from tare.analysis.cells import Cells, SeveralWays, baseline_level, cells, level_name, resolve_factor, usual_reach
 from tare.analysis.compare import Contest, contests, largest_floor, pick_baseline
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
-from tare.analysis.order import usual_reach
 from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import ALPHA, median_estimate, outliers
 from tare.base.errors import StudyError, unknown_name

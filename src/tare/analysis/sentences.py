@@ -10,9 +10,8 @@ from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from tare.analysis.direction import Direction, Kind, kind_of
-from tare.analysis.model import Comparison, Interaction, Marked, Weighing, Word
-from tare.analysis.order import KEPT_BACK
+from tare.analysis.cells import KEPT_BACK
+from tare.analysis.model import Comparison, Direction, Interaction, Kind, Marked, Weighing, Word, kind_of
 from tare.analysis.statistics import FLOOR
 from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, in_units, interval_text, safe_text, share_text

@@ -22,11 +22,20 @@ from typing import Any
 import numpy as np
 
 from tare.analysis.baseload import records_of
-from tare.analysis.distributions import normal_quantile, t_quantile
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, figure_column, usable_attempts
-from tare.analysis.statistics import FLOOR, Floats, Nested, median_estimate, nested, possible_variances, variances
+from tare.analysis.statistics import (
+    FLOOR,
+    Floats,
+    Nested,
+    median_estimate,
+    nested,
+    normal_quantile,
+    possible_variances,
+    t_quantile,
+    variances,
+)
 from tare.analysis.table import Table, label_column, read_table
 from tare.base.errors import StudyError, unknown_name
 from tare.records.intervals import Marks, intervals

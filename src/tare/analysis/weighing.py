@@ -12,8 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
-from tare.analysis.judging.hidden import doubts, interactions, withhold
-from tare.analysis.judging.work import Work, like_work, with_doubts
+from tare.analysis.hidden import doubts, interactions, withhold
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
@@ -28,7 +27,7 @@ from tare.analysis.parity import (
     other_tokens,
     taints,
 )
-from tare.analysis.resources.knee import RATE, by_goal, goal_sentence, has_goal, knee_sentences
+from tare.analysis.resources.bottlenecks import RATE, by_goal, goal_sentence, has_goal, knee_sentences
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
@@ -63,6 +62,7 @@ from tare.analysis.table import (
     run_order,
     with_joined,
 )
+from tare.analysis.work import Work, like_work, with_doubts
 from tare.base.errors import StudyError
 from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, read_rulings
 from tare.base.text import script_and_options

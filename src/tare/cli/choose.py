@@ -16,10 +16,10 @@ from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, ne
 from tare.cli.scaffold import Result, Verbs, reads_source, say_notes, width
 
 if TYPE_CHECKING:
-    from tare.analysis.choose.predict.evaluate import Outcome
-    from tare.analysis.choose.predict.modes import Columns, ModeTable
-    from tare.analysis.choose.predict.predictions import Answer
-    from tare.analysis.choose.recommend.job import Job, Limit
+    from tare.analysis.choose.candidates import Job, Limit
+    from tare.analysis.choose.evaluate import Outcome
+    from tare.analysis.choose.modes import Columns, ModeTable
+    from tare.analysis.choose.predictions import Answer
     from tare.analysis.model import Estimate
 
 MOST_INDENTED = 5000  # modes; a longer list is not read by eye
@@ -56,12 +56,11 @@ def front(
     {COLUMN: {"value", "low", "high", "n", "method"}}, "n", "on_front", "front_share"}], "defaults": [{"point",
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
-    from tare.analysis.choose.configurations import assignments, need_column, need_less_is_better
-    from tare.analysis.choose.contrasts import order_note
+    from tare.analysis.choose.configurations import assignments, need_column, need_less_is_better, order_note
     from tare.analysis.choose.front import front_of_singles, pareto
-    from tare.analysis.judging.work import need_like_work
     from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.table import numeric_columns
+    from tare.analysis.work import need_like_work
     from tare.records.schema import is_store
     from tare.report.text.choose import fronts_text
 
@@ -146,7 +145,7 @@ def predict(
     the splits; "held" is the share inside the 90 % intervals.
     Where no energy was measured, "power", "energy" and their errors are absent, and "notes" says so.
     """
-    from tare.analysis.choose.predict.modes import Columns, read_modes
+    from tare.analysis.choose.modes import Columns, read_modes
 
     need(not (evaluate and at), "--at predicts one mode and --evaluate tests held-out modes; give one of them.")
     need(evaluate or splits is None, "--splits is of an evaluation; add --evaluate.")
@@ -163,8 +162,8 @@ def predict(
 def _predict(
     table: ModeTable, method: str, measured: int | None, at: list[dict[str, float]], count_next: int
 ) -> Result:
-    from tare.analysis.choose.predict.fit import LEVEL
-    from tare.analysis.choose.predict.predictions import METHODS, predict
+    from tare.analysis.choose.law import LEVEL
+    from tare.analysis.choose.predictions import METHODS, predict
     from tare.report.text.choose import answers_text
 
     methods = METHODS if method == "all" else (method,)
@@ -180,8 +179,8 @@ def _predict(
 def _overhead(
     source: Path, features: tuple[str, ...], time: str, against: str, group: str | None, at: list[dict[str, float]]
 ) -> Result:
-    from tare.analysis.choose.predict.fit import LEVEL
-    from tare.analysis.choose.predict.overhead import overheads
+    from tare.analysis.choose.law import LEVEL
+    from tare.analysis.choose.overhead import overheads
     from tare.report.text.choose import overheads_text
 
     found = overheads(source, features, time, against, group=group, at=at)
@@ -192,8 +191,8 @@ def _overhead(
 
 
 def _evaluate(table: ModeTable, method: str, measured: int | None, splits: int | None, seed: int) -> Result:
-    from tare.analysis.choose.predict import evaluate as bench
-    from tare.analysis.choose.predict.linear import SOLVER
+    from tare.analysis.choose import evaluate as bench
+    from tare.analysis.choose.evaluate import SOLVER
     from tare.report.text.choose import outcomes_text
 
     if measured is not None:
@@ -326,12 +325,10 @@ def recommend(
     "expected_gain"}, "practices": [{"statement", "estimate", "source", "trials"}], "notes"}]}; times are in
     seconds, energy in joules, power in watts; what is unknown is null.
     """
-    from tare.analysis.choose.configurations import assignments, need_less_is_better
-    from tare.analysis.choose.contrasts import order_note
-    from tare.analysis.choose.recommend.candidates import predictions
-    from tare.analysis.choose.recommend.decide import recommend as recommendations
-    from tare.analysis.choose.recommend.job import job_observations
-    from tare.analysis.judging.work import need_like_work
+    from tare.analysis.choose.candidates import job_observations, predictions
+    from tare.analysis.choose.configurations import assignments, need_less_is_better, order_note
+    from tare.analysis.choose.recommend import recommend as recommendations
+    from tare.analysis.work import need_like_work
     from tare.report.text.choose import recommendations_text
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
@@ -404,8 +401,8 @@ def _times(source: Path, steps: float | None, epochs: float | None, samples: flo
 def _limits(
     deadline: float | None, power_cap: float | None, energy_budget: float | None, at_most: tuple[str, ...]
 ) -> tuple[Limit, ...]:
+    from tare.analysis.choose.candidates import Limit
     from tare.analysis.choose.configurations import assignments
-    from tare.analysis.choose.recommend.job import Limit
 
     given = (
         ("deadline", "time", deadline),
@@ -431,7 +428,7 @@ def _job(
     price: str | None,
 ) -> Job:
     """What is asked, with columns that have a word of their own called by it."""
-    from tare.analysis.choose.recommend.job import Job, word_for
+    from tare.analysis.choose.candidates import Job, word_for
     from tare.analysis.observations import columns_of
 
     columns = {word: column for word, column in named.items() if column is not None}

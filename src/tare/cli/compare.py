@@ -58,9 +58,9 @@ def command(
     "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
     from tare.analysis.foreign import recognised_folder
-    from tare.analysis.judging.gate import gate
     from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
+    from tare.report.gate import gate
     from tare.report.text.verdict import verdict_text
 
     if len(source) > 1:

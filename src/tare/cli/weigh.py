@@ -3,7 +3,7 @@
 `tare weigh --server ... --goal "p99 < 300 ms"`: the rates at which the sides are weighed to find the highest.
 
 A search on each side by itself finds where to look. What is judged comes after it: all rates around what was found, on
-all sides in turns, in blocks (analysis/resources/knee.py).
+all sides in turns, in blocks (analysis/resources/bottlenecks.py).
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from threading import Timer
 from types import FrameType
 from typing import Protocol, TypeAlias
 
+from tare.analysis.cells import FAR_S
 from tare.analysis.labels import distinguishing, make_labels
-from tare.analysis.order import FAR_S
 from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError, ObstacleError, TareError
 from tare.base.files import state_dir

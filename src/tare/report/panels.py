@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from tare.analysis.judging.jobs import Place
+from tare.analysis.cells import together
 from tare.analysis.model import Comparison, Weighing
-from tare.analysis.order import together
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
     effect_of,
@@ -23,6 +22,7 @@ from tare.analysis.sentences import (
     verdict_word,
 )
 from tare.analysis.why.layers import LayerCost, Waterfall
+from tare.analysis.work import Place
 from tare.base.text import count_text, effect_text, quantity_text, safe_text, share_text
 from tare.records.trials import grouped
 from tare.report.figure import in_words, level_number

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tare.analysis.fleet.model import Fleet, Quantity
+from tare.analysis.fleet.random_effects import Fleet, Quantity
 from tare.analysis.model import FlaggedTrial, Measurement, Weighing
 from tare.analysis.selection import fit_for
 from tare.base.rulings import Ruling

@@ -200,7 +200,7 @@ def _met_its_power_limit(
     """M20. Where the study sets the power limit, meeting it is what is measured.
 
     A note: a card at its limit on both sides biases nothing. Where one side alone meets it, the comparison says so
-    (analysis/judging/hidden.py).
+    (analysis/hidden.py).
     """
     if state.sampler is None or state.sampler.seconds <= 0 or "power_mw" in held:
         return

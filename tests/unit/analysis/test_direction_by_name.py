@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tare.analysis.direction import direction_of, kind_of
-from tare.analysis.judging.gate import gate
+from tare.analysis.model import direction_of, kind_of
 from tare.analysis.weighing import weigh_table
 from tare.base.errors import StudyError
+from tare.report.gate import gate
 
 HIGHER = """
 train_samples_per_second train_steps_per_second eval_samples_per_second eval/samples_per_second eval_accuracy eval_f1

@@ -13,7 +13,7 @@ import pytest
 from analysis_figures import FakeStore, record
 from tare.analysis.compare import compare
 from tare.analysis.model import Comparison, Measurement
-from tare.analysis.resources.knee import by_goal, crossing, late_share
+from tare.analysis.resources.bottlenecks import by_goal, crossing, late_share
 from tare.analysis.sentences import weighing_json
 from tare.analysis.weighing import is_enough, weigh
 from tare.base.errors import StudyError

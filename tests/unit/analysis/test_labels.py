@@ -11,9 +11,9 @@ import pytest
 
 from analysis_figures import FakeStore, record
 from tare.analysis.cells import baseline_level, cells, placed, resolve_factor
-from tare.analysis.judging.work import unlike_work
 from tare.analysis.labels import setting_words, shortened
 from tare.analysis.weighing import weigh
+from tare.analysis.work import unlike_work
 from tare.base.errors import StudyError
 from tare.records.model import Record
 

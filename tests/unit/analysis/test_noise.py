@@ -10,7 +10,6 @@ from analysis_figures import FakeStore, noisy, record, side
 from tare.analysis import estimators, sentences
 from tare.analysis.compare import compare, detectable, expected_mde, mde, t_detectable, trials_for
 from tare.analysis.estimators import DRAWS, Sides, resampled_shift
-from tare.analysis.judging.gate import gate
 from tare.analysis.noise import (
     LOOKING_ALPHA,
     drift,
@@ -24,6 +23,7 @@ from tare.analysis.noise import (
 from tare.analysis.statistics import mann_whitney_null, signed_rank_null
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
+from tare.report.gate import gate
 
 
 def with_faults(counts, metric="minor_faults_training", **settings):

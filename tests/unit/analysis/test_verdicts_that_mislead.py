@@ -13,15 +13,15 @@ import pytest
 from analysis_figures import FakeStore, record
 from tare.analysis import sentences
 from tare.analysis.compare import more_far_off
-from tare.analysis.direction import direction_of
-from tare.analysis.judging.gate import gate
-from tare.analysis.judging.work import is_counted, is_per_step, need_like_work, samples_of, unlike_work
+from tare.analysis.model import direction_of
 from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
+from tare.analysis.work import is_counted, is_per_step, need_like_work, samples_of, unlike_work
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import TrialRow
+from tare.report.gate import gate
 from tare.report.html import answers_of
 from tare.report.text.verdict import verdict_text
 

@@ -17,8 +17,8 @@ import pytest
 from analysis_figures import FakeStore, record
 from some_layers import ORDER, container, stage
 from tare.analysis.weighing import weigh
+from tare.analysis.why.causes import is_here, pair
 from tare.analysis.why.layers import COUNTERS, calls_by_layer, moved, waterfall
-from tare.analysis.why.stores import is_here, pair
 from tare.base.errors import StudyError, TareError
 from tare.records.model import Record
 from tare.report.text.why import nothing_text, waterfall_text

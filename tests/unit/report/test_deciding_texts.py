@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from tare.analysis.choose.candidates import Job, Limit
 from tare.analysis.choose.front import pareto
-from tare.analysis.choose.recommend.decide import recommend
-from tare.analysis.choose.recommend.job import Job, Limit
+from tare.analysis.choose.recommend import recommend
 from tare.analysis.resources.pipeline import anatomy
 from tare.analysis.variability import NestedValue, variability
 from tare.records.trials import TrialRow
@@ -146,8 +146,8 @@ def test_an_anatomy_says_what_binds_and_what_hides_the_stall():
 
 
 def test_a_long_note_about_modes_wraps_without_blank_lines_in_it(tmp_path):
-    from tare.analysis.choose.predict.modes import Columns, read_modes
-    from tare.analysis.choose.predict.predictions import predict
+    from tare.analysis.choose.modes import Columns, read_modes
+    from tare.analysis.choose.predictions import predict
     from tare.report.text.choose import answers_text
 
     path = tmp_path / "modes.csv"

@@ -322,7 +322,7 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
 
 def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned() -> None:
     """Requests at random times are a few more or fewer: 6 % fewer answers than the rate, of which none is missing."""
-    from tare.analysis.resources.knee import knee_sentences
+    from tare.analysis.resources.bottlenecks import knee_sentences
     from tare.report.charts.scale_up import latency_figure
 
     fewer = [
@@ -341,7 +341,7 @@ def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned(
 
 
 def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
-    from tare.analysis.resources.knee import knee
+    from tare.analysis.resources.bottlenecks import knee
     from tare.report.charts.scale_up import latency_figure
 
     assert latency_figure(step_data(some.weighing(), some.records())) is None

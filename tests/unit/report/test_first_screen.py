@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from some_weighings import comparison, weighing
-from tare.analysis.direction import Direction
-from tare.analysis.judging.jobs import Place
-from tare.analysis.model import Comparison, Marked, Measurement
+from tare.analysis.model import Comparison, Direction, Marked, Measurement
+from tare.analysis.work import Place
 from tare.report.panels import Axis, answer_line, effect_plot, next_steps
 from tare.report.sections import ReportRow
 

@@ -8,7 +8,7 @@ import pytest
 
 import some_weighings
 from some_weighings import estimate
-from tare.analysis.resources.gpu import binds
+from tare.analysis.resources.bottlenecks import binds
 from tare.report.text.verdict import verdict_text
 
 MEDIANS = {

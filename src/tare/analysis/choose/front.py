@@ -21,21 +21,24 @@ import numpy.typing as npt
 
 from tare.analysis.choose.configurations import (
     Configuration,
+    Place,
     affordable,
     centres,
     configurations,
+    contrast,
     copied_rows,
+    default_against,
     default_among,
     models_apart,
     names_work,
     resampled_centres,
+    told_apart,
 )
-from tare.analysis.choose.contrasts import Place, contrast, default_against, told_apart
-from tare.analysis.judging.work import unlike_work
 from tare.analysis.model import Estimate
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.analysis.table import Table, read_table
+from tare.analysis.work import unlike_work
 from tare.base.errors import StudyError
 from tare.records.trials import TrialRow, grouped
 

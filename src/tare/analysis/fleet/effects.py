@@ -19,13 +19,14 @@ import numpy as np
 
 from tare.analysis.cells import Cells
 from tare.analysis.compare import word
-from tare.analysis.direction import rises_when_faster
-from tare.analysis.distributions import t_cdf, t_quantile
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.fleet.model import DeviceEffect, Effect, Population, Standing
 from tare.analysis.fleet.random_effects import (
     FEWEST,
     Centre,
+    DeviceEffect,
+    Effect,
+    Population,
+    Standing,
     centre_of,
     error_variances,
     from_shift,
@@ -36,9 +37,9 @@ from tare.analysis.fleet.random_effects import (
     scatter,
     shrunk,
 )
-from tare.analysis.model import Estimate
+from tare.analysis.model import Estimate, rises_when_faster
 from tare.analysis.selection import measurements
-from tare.analysis.statistics import ALPHA, FLOOR, Floats, holm_levels
+from tare.analysis.statistics import ALPHA, FLOOR, Floats, holm_levels, t_cdf, t_quantile
 from tare.records.trials import TrialRow, grouped
 
 MEAN = "random effects: Paule-Mandel, Hartung-Knapp interval over devices"

@@ -29,8 +29,7 @@ from tare.analysis.fleet.effects import (
     twins_in_effect,
     twins_in_level,
 )
-from tare.analysis.fleet.model import Candidate, Effect, Fleet, Odd, Quantity, Spread
-from tare.analysis.fleet.random_effects import FEWEST, Centre, spread
+from tare.analysis.fleet.random_effects import FEWEST, Candidate, Centre, Effect, Fleet, Odd, Quantity, Spread, spread
 from tare.analysis.labels import text
 from tare.analysis.parity import flat, rule_for
 from tare.analysis.selection import DEFAULT_BY, Request, fit_for, level_against, pick_metric, request, why_not

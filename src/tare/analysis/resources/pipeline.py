@@ -25,8 +25,8 @@ from tare.analysis.compare import Contest, judge
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.observations import Setting, columns_of, observations
-from tare.analysis.resources.gpu import SHARES as GPU_SHARES
-from tare.analysis.resources.gpu import binds as gpu_binds
+from tare.analysis.resources.bottlenecks import SHARES as GPU_SHARES
+from tare.analysis.resources.bottlenecks import binds as gpu_binds
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.base.errors import StudyError
 from tare.records.schema import is_store

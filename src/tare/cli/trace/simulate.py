@@ -102,8 +102,7 @@ def command(
     "disk_busy_share", "tenants", "trace"}], "writes_per_s", "reads_per_s", "traces", "assumptions"}; latencies are
     sums over all write-backs, writes_per_s is page writes simulated, over all runs.
     """
-    from tare.analysis.nvm.pages import IS_COMPILED, WITHOUT
-    from tare.analysis.nvm.replay import compile_ahead, simulate
+    from tare.analysis.nvm.replay import IS_COMPILED, WITHOUT, compile_ahead, simulate
     from tare.report.charts.nvm import flushing_figure
     from tare.report.text.kernel import simulation_text
 

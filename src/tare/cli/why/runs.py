@@ -29,9 +29,8 @@ from tare.records.trials import sides_that_never_ran
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tare.analysis.why.causes import Answer, Wave
+    from tare.analysis.why.causes import Answer, Pair, Wave
     from tare.analysis.why.layers import Calls, Waterfall
-    from tare.analysis.why.stores import Pair
     from tare.parts.protocols import Side
     from tare.plan.why import Level, Search, Stages, Suspects
     from tare.records.model import Record
@@ -283,7 +282,7 @@ def explain_stores(
     words: tuple[str, ...], trying: Trying | None, margin: float, metric: str | None, as_json: bool
 ) -> None:
     """What differs, what is slower, who is suspected; with `trying`, what the interventions show on this machine."""
-    from tare.analysis.why.stores import pair
+    from tare.analysis.why.causes import pair
     from tare.plan.why import examined
     from tare.report.text.why import pair_text, suspects_text
 
@@ -327,7 +326,7 @@ def _try(
     trying: Trying, found: Pair, suspects: Suspects, slow: Side, quick: Side, plain: dict[str, Any], as_json: bool
 ) -> str:
     """Run the interventions; a sentence where that cannot be done here."""
-    from tare.analysis.why.stores import is_here
+    from tare.analysis.why.causes import is_here
     from tare.base.host import LocalHost
     from tare.plan.why import Level, Search, with_recorded_variables, workload_of
     from tare.report.text.why import Told, answer_text

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from tare.analysis.baseload import records_of
+from tare.analysis.cells import far_from_block
 from tare.analysis.derived import with_figures
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.nvm.stores import with_flush_latencies
 from tare.analysis.observations import usable_attempts
-from tare.analysis.order import far_from_block
 from tare.analysis.statistics import ALPHA
 from tare.analysis.variability import epoch_means
 from tare.papers.claims import metrics

@@ -10,8 +10,8 @@ from operator import eq
 
 import numpy as np
 
-from tare.analysis.choose.predict.law import Array, Rows
-from tare.analysis.choose.predict.linear import PAPER_MODES, papers_choice, regress
+from tare.analysis.choose.evaluate import PAPER_MODES, papers_choice, regress
+from tare.analysis.choose.law import Array, Rows
 from tare.analysis.labels import text
 from tare.papers.claims import metrics
 from tare.papers.claims.contrasts import Cells, Series, where, without

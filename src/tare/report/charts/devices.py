@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tare.analysis.fleet.model import Effect, Fleet, Population, Quantity
+from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity
 from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
 from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import share_axis, tooltip

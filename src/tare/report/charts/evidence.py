@@ -8,8 +8,8 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
-from tare.analysis.judging.jobs import Place, places_of
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.work import Place, places_of
 from tare.base.errors import StudyError
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, StoreTrials, grouped, usable_trials
@@ -17,7 +17,7 @@ from tare.report.panels import level_numbers
 from tare.report.sections import ReportRow
 
 if TYPE_CHECKING:
-    from tare.analysis.fleet.model import Fleet
+    from tare.analysis.fleet.random_effects import Fleet
     from tare.records.store import Store
 
 

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tare.analysis.nvm.model import POLICIES, Layer, Run
-from tare.analysis.nvm.pages import IS_COMPILED
-from tare.analysis.nvm.replay import Simulation, simulate
+from tare.analysis.nvm.replay import IS_COMPILED, Simulation, simulate
 from tare.analysis.nvm.stores import HIGH, LOW, bands, capacity, store_traces
 from tare.base.text import safe_text, share_text, time_text
 from tare.records.store import Store

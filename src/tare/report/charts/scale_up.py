@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-from tare.analysis.resources.knee import FEWEST, GOODPUT, RATE, at_rate, knee, knee_sentence
+from tare.analysis.resources.bottlenecks import FEWEST, GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.statistics import median_estimate
 from tare.base.text import metric_name, quantity_text, scaled
 from tare.records.model import Record, varied

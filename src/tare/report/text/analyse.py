@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.analysis.model import Comparison, Estimate
-from tare.analysis.resources.gpu import ADVICE
+from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.tenants import Sharing

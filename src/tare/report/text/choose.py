@@ -24,12 +24,11 @@ from tare.records.trials import grouped
 from tare.report.columns import table, wrap
 
 if TYPE_CHECKING:  # a front is shown without them
-    from tare.analysis.choose.predict.evaluate import Outcome
-    from tare.analysis.choose.predict.modes import ModeTable
-    from tare.analysis.choose.predict.overhead import OverheadLaw
-    from tare.analysis.choose.predict.predictions import Answer, Prediction
-    from tare.analysis.choose.recommend.candidates import Candidate, Recommendation
-    from tare.analysis.choose.recommend.job import Limit
+    from tare.analysis.choose.candidates import Candidate, Limit, Recommendation
+    from tare.analysis.choose.evaluate import Outcome
+    from tare.analysis.choose.modes import ModeTable
+    from tare.analysis.choose.overhead import OverheadLaw
+    from tare.analysis.choose.predictions import Answer, Prediction
 
 NEARLY = 0.999  # beyond this a rounded 100 % would claim too much
 
@@ -64,7 +63,7 @@ def overheads_text(laws: Sequence[OverheadLaw], width: int = 80) -> str:
 
 
 def _overhead_text(law: OverheadLaw, width: int) -> str:
-    from tare.analysis.choose.predict.fit import LEVEL
+    from tare.analysis.choose.law import LEVEL
 
     job = f"{safe_text(law.job)}: " if law.job else ""
     who = f"{safe_text(law.level)} over {safe_text(law.against)}"
@@ -203,7 +202,7 @@ def _answer_text(modes: ModeTable, answer: Answer, width: int) -> str:
 
 
 def _head(answer: Answer) -> str:
-    from tare.analysis.choose.predict.fit import LEVEL
+    from tare.analysis.choose.law import LEVEL
 
     who = f"{safe_text(answer.group)}, " if answer.group is not None else ""
     level = f"; a measurement lies within ± of it, {100 * LEVEL:.0f} % sure" if answer.method != "linear" else ""
@@ -250,7 +249,7 @@ def _shares(of: Mapping[str, float]) -> str:
 
 def _interval_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
     """For each method and count, how much of what was held out lay in its interval."""
-    from tare.analysis.choose.predict.fit import LEVEL
+    from tare.analysis.choose.law import LEVEL
 
     found = grouped([each for each in outcomes if each.held is not None], lambda each: (each.method, each.k))
     lines = [f"Held-out modes inside their {100 * LEVEL:.0f} % intervals (mean over the workloads):"] if found else []
@@ -268,7 +267,7 @@ def _outcome_row(outcome: Outcome) -> list[str]:
 
 
 def _regression_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
-    from tare.analysis.choose.predict.linear import SOLVER
+    from tare.analysis.choose.evaluate import SOLVER
 
     by_count = {outcome.k: outcome for outcome in outcomes if outcome.method == "linear"}
     sentences = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.analysis.fleet.model import Component, Effect, Fleet, Population, Quantity, Spread, Standing
+from tare.analysis.fleet.random_effects import Component, Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.model import Estimate
 from tare.base.text import count_text, effect_text, interval_text, metric_name, safe_text, share_text
 from tare.report.columns import table, wrap

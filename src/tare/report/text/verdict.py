@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
-from tare.analysis.resources.gpu import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
+from tare.analysis.resources.bottlenecks import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
     NO_TRIAL,

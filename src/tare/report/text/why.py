@@ -8,9 +8,8 @@ from typing import Any
 
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
-from tare.analysis.why.causes import Answer, Phase, Tried
+from tare.analysis.why.causes import Answer, Pair, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
-from tare.analysis.why.stores import Pair
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import display_width, table, wrap
 from tare.report.figure import in_words

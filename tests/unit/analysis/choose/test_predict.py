@@ -12,12 +12,11 @@ from click.testing import CliRunner
 
 from made_up_modes import CLOCKS, CORES, every_kind, pipeline, write
 from some_records import MARKS, draft
-from tare.analysis.choose.predict import predictions
-from tare.analysis.choose.predict.evaluate import Outcome, adaptive_choice, evaluate, first_modes
-from tare.analysis.choose.predict.law import Law, resources
-from tare.analysis.choose.predict.linear import papers_choice, regress
-from tare.analysis.choose.predict.modes import Columns, ModeTable, read_modes
-from tare.analysis.choose.predict.predictions import predict
+from tare.analysis.choose import predictions
+from tare.analysis.choose.evaluate import Outcome, adaptive_choice, evaluate, first_modes, papers_choice, regress
+from tare.analysis.choose.law import Law, resources
+from tare.analysis.choose.modes import Columns, ModeTable, read_modes
+from tare.analysis.choose.predictions import predict
 from tare.base.errors import StudyError
 from tare.cli.choose import predict as command
 from tare.records.spool import SpoolWriter

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from metered import kept
 from some_records import draft
-from tare.analysis.choose.predict.overhead import overheads
+from tare.analysis.choose.overhead import overheads
 from tare.base.errors import StudyError
 from tare.cli import tare as verbs
 

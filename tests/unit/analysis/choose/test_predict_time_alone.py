@@ -10,11 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from made_up_modes import CORES, KINDS, pipeline, write
-from tare.analysis.choose.predict.evaluate import evaluate, evaluate_designs, first_modes, methods_of
-from tare.analysis.choose.predict.fit import fit, joint_covariance
-from tare.analysis.choose.predict.law import coordinates
-from tare.analysis.choose.predict.modes import TIME_ALONE, Columns, ModeTable, read_modes
-from tare.analysis.choose.predict.predictions import predict
+from tare.analysis.choose.evaluate import evaluate, evaluate_designs, first_modes, methods_of
+from tare.analysis.choose.law import coordinates, fit, joint_covariance
+from tare.analysis.choose.modes import TIME_ALONE, Columns, ModeTable, read_modes
+from tare.analysis.choose.predictions import predict
 from tare.cli.choose import predict as command
 from tare.report.text.choose import answers_text, outcomes_text
 

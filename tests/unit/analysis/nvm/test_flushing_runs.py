@@ -17,8 +17,15 @@ import pytest
 from tare.analysis.nvm import files
 from tare.analysis.nvm.files import trace_file
 from tare.analysis.nvm.model import DESTAGES, POLICIES, Latency, Layer, Run, Writes
-from tare.analysis.nvm.pages import FEWEST_SLOTS, IS_COMPILED, TableOfPages
-from tare.analysis.nvm.replay import Simulation, compile_ahead, simulate, writes_per_s
+from tare.analysis.nvm.replay import (
+    FEWEST_SLOTS,
+    IS_COMPILED,
+    Simulation,
+    TableOfPages,
+    compile_ahead,
+    simulate,
+    writes_per_s,
+)
 from tare.analysis.nvm.stores import bands, has_page_writes, pooled, store_traces
 from tare.analysis.nvm.trace import Piece, Trace, trace_of
 from tare.base.errors import StudyError
@@ -360,9 +367,9 @@ def test_memory_grows_with_the_pages_and_not_with_the_trace() -> None:
 
 
 def test_without_the_compiler_it_is_still_linear(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tare.analysis.nvm import pages as numbering
     from tare.analysis.nvm import replay
     from tare.analysis.nvm import replay as buffer
+    from tare.analysis.nvm import replay as numbering
     from tare.analysis.nvm import replay as sweep
 
     for module in (buffer, numbering, sweep):

@@ -8,21 +8,24 @@ from typing import TypeVar
 
 import numpy as np
 
-from tare.analysis.choose.predict.evaluate import MOST_FITTED, Choice, adaptive_choice, next_modes, teachers
-from tare.analysis.choose.predict.fit import FIGURES, LEVEL, WIDER, Fit
-from tare.analysis.choose.predict.law import Array, Law, coordinates
-from tare.analysis.choose.predict.linear import (
+from tare.analysis.choose.evaluate import (
     FEWEST_MODES,
+    MOST_FITTED,
     SOLVER,
+    Choice,
     Regression,
+    adaptive_choice,
     calibrate,
     energy_at,
     lesson,
+    next_modes,
     predicted,
     regress,
+    teachers,
     universal_energy,
 )
-from tare.analysis.choose.predict.modes import Columns, ModeTable, Workload, grid, unmeasured
+from tare.analysis.choose.law import FIGURES, LEVEL, WIDER, Array, Fit, Law, coordinates
+from tare.analysis.choose.modes import Columns, ModeTable, Workload, grid, unmeasured
 from tare.analysis.model import Estimate
 from tare.base.errors import StudyError
 

@@ -11,22 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tare.analysis.choose.configurations import (
-    Configuration,
-    affordable,
-    configurations,
-    copied_rows,
-    default_among,
-    models_apart,
-    name_words,
-    resampled_centres,
-    setting_text,
-    settings_words,
-)
-from tare.analysis.choose.contrasts import Contrast, contrast, default_against
-from tare.analysis.choose.recommend.candidates import (
+from tare.analysis.choose.candidates import (
     STATED_FREEDOM,
     Candidate,
+    Job,
     Judged,
     Miss,
     NextTrial,
@@ -40,7 +28,21 @@ from tare.analysis.choose.recommend.candidates import (
     nearest_miss,
     pooled_spread,
 )
-from tare.analysis.choose.recommend.job import Job
+from tare.analysis.choose.configurations import (
+    Configuration,
+    Contrast,
+    affordable,
+    configurations,
+    contrast,
+    copied_rows,
+    default_against,
+    default_among,
+    models_apart,
+    name_words,
+    resampled_centres,
+    setting_text,
+    settings_words,
+)
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR

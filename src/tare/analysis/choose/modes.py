@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tare.analysis.choose.configurations import base_factor, column_for
-from tare.analysis.choose.predict.law import Array, Law, resources
+from tare.analysis.choose.law import Array, Law, resources
 from tare.analysis.observations import columns_of, number, observations
 from tare.base.errors import StudyError
 from tare.records.schema import is_store

@@ -23,10 +23,10 @@ from statistics import fmean, median
 
 from tare.analysis import sentences
 from tare.analysis.compare import Contest, contests, judge
-from tare.analysis.judging.work import is_per_sample, samples_of, with_per_sample
 from tare.analysis.labels import make_labels, signature, text
 from tare.analysis.model import Comparison, Interaction, Marked, Measurement
 from tare.analysis.selection import OF_RUN, START_UP, Selection, block_of, why_not
+from tare.analysis.work import is_per_sample, samples_of, with_per_sample
 from tare.base.rulings import LEGACY, Ruling
 from tare.records.model import Record, depends_on_speed
 from tare.records.trials import FAILED, TYPE, grouped
