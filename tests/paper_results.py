@@ -16,8 +16,8 @@ from some_records import draft
 from tare.analysis.cells import placed
 from tare.base.units import Channel
 from tare.cli.studies import built_in
-from tare.papers.tables.machines import Machine
 from tare.papers.tables.model import ByClaim, names, paper
+from tare.papers.tables.picking import Machine
 from tare.papers.tables.rows import Ours, answered
 from tare.plan.matrix import cells
 from tare.records.model import Record

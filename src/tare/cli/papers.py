@@ -15,8 +15,8 @@ from tare.cli.options import STORE, json_option, need
 from tare.cli.scaffold import Result, Verbs, print_json, reads_stores, say_notes, width
 
 if TYPE_CHECKING:
-    from tare.papers.tables.machines import Machine
     from tare.papers.tables.model import Paper
+    from tare.papers.tables.picking import Machine
     from tare.papers.tables.rows import Answered
     from tare.records.store import Store
     from tare.records.trials import StoreTrials
@@ -50,8 +50,7 @@ def claims(stores: Sequence[Store], paper: str | None) -> Result:
     "study", "where", "kind", "study_ready"}]}; effects are shares (`kind`: a change, a share itself, or the points
     by which one has changed), and a study that is ready is one that comes with tare.
     """
-    from tare.papers.claims.deciding import answers, claims_of
-    from tare.papers.claims.pooling import source_of
+    from tare.papers.claims.deciding import answers, claims_of, source_of
     from tare.papers.pages.claims import answers_text, claims_text
 
     known = claims_of(paper)
@@ -141,7 +140,7 @@ def _answered(asked: Paper, results: Path) -> Answered:
 
 
 def _read_and_answered(asked: Paper, results: Path) -> Answered:
-    from tare.papers.tables.machines import machines
+    from tare.papers.tables.picking import machines
     from tare.papers.tables.rows import PAPER, TAKEN_APART, answered, studies_of, studies_read
     from tare.records.unpack import each_pack_once
 

@@ -17,9 +17,8 @@ from pretended_fleet import PretendDevice, Scene
 from tare.cli.studies import built_in
 from tare.fleet.exchange import factors, on_device
 from tare.fleet.inventory import Device
-from tare.papers.claims.deciding import answers, claims_of
+from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.papers.claims.model import HOLDS
-from tare.papers.claims.pooling import source_of
 from tare.plan.matrix import Trial, cells, trials
 from tare.records.model import Record
 from tare.records.store import Store

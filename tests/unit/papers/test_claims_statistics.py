@@ -12,9 +12,8 @@ from claim_cases_s4 import pinning
 from claimed import DEVICE, Cell, answer, stores, trials
 
 from tare.base.errors import StudyError
-from tare.papers.claims.contrasts import Series, pooled, rising, trend
-from tare.papers.claims.deciding import answers, claims_of, every_claim
-from tare.papers.claims.pooling import by_device, populations
+from tare.papers.claims.deciding import answers, by_device, claims_of, every_claim, populations
+from tare.papers.claims.model import Series, pooled, rising, trend
 from tare.records.trials import StoreTrials
 
 # The list of mission.md, "The take-aways that `claims` knows", and the papers' further ones: one id for each statement.

@@ -15,8 +15,8 @@ from paper_results import DEVICE, changed, held, machine, ours, with_records, wi
 from tare.analysis.derived import SOURCES
 from tare.base.rulings import Ruling, obstacle
 from tare.papers.pages.rows import Change, change_texts, excludes_zero, known_change, range_text
-from tare.papers.tables.machines import cannot_be_run
 from tare.papers.tables.model import paper
+from tare.papers.tables.picking import cannot_be_run
 from tare.papers.tables.rows import NOT_HERE, Ours, answered
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from paper_results import changed, held, ours, trials, with_records
 from tare.analysis.derived import SOURCES
-from tare.papers.tables.conditions import behind, conditions, remarks
+from tare.papers.tables.rows import behind, conditions, remarks
 from tare.records.model import Record
 
 TAX = "s0-container-tax"

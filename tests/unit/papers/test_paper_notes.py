@@ -11,8 +11,9 @@ from paper_results import machine
 from tare.analysis.model import Difference
 from tare.analysis.parity import taints
 from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Word
+from tare.papers.pages.claims import claim_notes, claim_text, summary_texts
 from tare.papers.pages.markdown import paper_markdown
-from tare.papers.pages.notes import (
+from tare.papers.pages.rows import (
     CONDITIONS,
     HAZARDS,
     NO_NOTES,
@@ -24,11 +25,10 @@ from tare.papers.pages.notes import (
     not_here,
     notes_of,
     ours_notes,
+    ours_text,
     parted,
     reason_notes,
 )
-from tare.papers.pages.paper_claims import claim_notes, claim_text, summary_texts
-from tare.papers.pages.rows import ours_text
 from tare.papers.pages.terminal import paper_text
 from tare.papers.tables.model import paper
 from tare.papers.tables.rows import NOT_HERE, Answered, Ours

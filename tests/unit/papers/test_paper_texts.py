@@ -12,8 +12,7 @@ from some_layers import container
 from some_records import because
 from tare.papers.claims.model import figure_words
 from tare.papers.pages.markdown import paper_markdown
-from tare.papers.pages.notes import HAZARDS, NOWHERE_MEASURED
-from tare.papers.pages.rows import ours_text
+from tare.papers.pages.rows import HAZARDS, NOWHERE_MEASURED, ours_text
 from tare.papers.pages.terminal import paper_text, whole_notes, whole_rows
 from tare.papers.tables.model import paper
 from tare.papers.tables.rows import Answered, Layers, Ours, answered

@@ -10,12 +10,22 @@ import math
 from collections.abc import Callable
 
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import conditions, each, tendency
-from tare.papers.claims.contrasts import Cells, against, falling, joined, minus, pooled, trend
-from tare.papers.claims.factors import Cell, factor_named, infers, is_bare, is_container, level, trains
-from tare.papers.claims.metrics import WORDS, Names
-from tare.papers.claims.model import Check, Claim, Look, Population, Wants
-from tare.papers.claims.power_modes import by_clocks
+from tare.papers.claims.checks import by_clocks, conditions, each, tendency
+from tare.papers.claims.metrics import WORDS, Cell, Names, factor_named, infers, is_bare, is_container, level, trains
+from tare.papers.claims.model import (
+    Cells,
+    Check,
+    Claim,
+    Look,
+    Population,
+    Wants,
+    against,
+    falling,
+    joined,
+    minus,
+    pooled,
+    trend,
+)
 from tare.records.model import Record
 from tare.records.trials import grouped
 

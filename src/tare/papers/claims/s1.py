@@ -10,8 +10,12 @@ from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EVERY, FIRST, NEVER, W
 from tare.analysis.resources.pipeline import HIDDEN_SHARE, predicted_stall
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import SAME, UNSURE, by_speed, conditions, each, excused, medium_effect, tendency
-from tare.papers.claims.contrasts import (
+from tare.papers.claims.metrics import Cell, Value, factor_named, level, medium_factor, trains
+from tare.papers.claims.model import (
     Cells,
+    Claim,
+    Look,
+    Population,
     Series,
     against,
     at,
@@ -24,8 +28,6 @@ from tare.papers.claims.contrasts import (
     trend,
     where,
 )
-from tare.papers.claims.factors import Cell, Value, factor_named, level, medium_factor, trains
-from tare.papers.claims.model import Claim, Look, Population
 from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it

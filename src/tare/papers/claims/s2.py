@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import tendency
-from tare.papers.claims.contrasts import ends, minus, rising, trend, where
-from tare.papers.claims.factors import is_bare, is_container
-from tare.papers.claims.model import ASSUMED, Check, Claim, Look, Population
+from tare.papers.claims.metrics import is_bare, is_container
+from tare.papers.claims.model import ASSUMED, Check, Claim, Look, Population, ends, minus, rising, trend, where
 from tare.papers.claims.s0 import NO_PAIR, container_figure
 from tare.records.model import Record
 

@@ -11,10 +11,30 @@ from statistics import fmean, median
 
 from tare.analysis.model import Measurement
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import by_speed, conditions, each, excused, labels, tendency
-from tare.papers.claims.contrasts import (
+from tare.papers.claims.checks import (
+    by_clocks,
+    by_mode,
+    by_speed,
+    close_share,
+    conditions,
+    default_mode,
+    each,
+    errors,
+    excused,
+    grid,
+    labels,
+    tendency,
+)
+from tare.papers.claims.deciding import LATER_EPOCHS
+from tare.papers.claims.metrics import Cell, Names, Value, factor_named, is_bare, level, medium_factor, trains
+from tare.papers.claims.model import (
     Cells,
+    Check,
+    Claim,
+    Look,
+    Population,
     Series,
+    Wants,
     against,
     at,
     by_level,
@@ -27,14 +47,10 @@ from tare.papers.claims.contrasts import (
     minus,
     pooled,
     rising,
+    software,
     trend,
     where,
 )
-from tare.papers.claims.factors import Cell, Value, factor_named, is_bare, level, medium_factor, trains
-from tare.papers.claims.metrics import Names
-from tare.papers.claims.model import Check, Claim, Look, Population, Wants, software
-from tare.papers.claims.pooling import LATER_EPOCHS
-from tare.papers.claims.power_modes import by_clocks, by_mode, close_share, default_mode, errors, grid
 from tare.papers.claims.s0 import by_model
 from tare.records.model import Record
 from tare.records.trials import TrialRow, grouped, kind_of_device

@@ -8,22 +8,8 @@ from statistics import median
 from tare.analysis.cells import PLACEMENT
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import by_speed, conditions, excused, tendency
-from tare.papers.claims.contrasts import (
-    Cells,
-    against,
-    at,
-    by_level,
-    by_level_of_store,
-    gathered,
-    levels,
-    minus,
-    rising,
-    trend,
-    where,
-    without,
-)
 from tare.papers.claims.deciding import words_of
-from tare.papers.claims.factors import (
+from tare.papers.claims.metrics import (
     CONTAINERS,
     Cell,
     is_bare,
@@ -37,7 +23,26 @@ from tare.papers.claims.factors import (
     on,
     stack_names,
 )
-from tare.papers.claims.model import HOLDS, Check, Claim, Look, Population, Wants
+from tare.papers.claims.model import (
+    HOLDS,
+    Cells,
+    Check,
+    Claim,
+    Look,
+    Population,
+    Wants,
+    against,
+    at,
+    by_level,
+    by_level_of_store,
+    gathered,
+    levels,
+    minus,
+    rising,
+    trend,
+    where,
+    without,
+)
 from tare.records.model import Record
 from tare.records.trials import is_board
 

@@ -18,10 +18,19 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tare.base.errors import StudyError
-from tare.papers.pages.claims import answer_place
-from tare.papers.pages.notes import NOWHERE_MEASURED, Notes, by_reason, measured_rows, table_notes
-from tare.papers.pages.paper_claims import by_claim, claim_notes, evidence, summary_texts, words_text
-from tare.papers.pages.rows import device_text, ours_text, printed_text, row_text, software_text
+from tare.papers.pages.claims import answer_place, by_claim, claim_notes, evidence, summary_texts, words_text
+from tare.papers.pages.rows import (
+    NOWHERE_MEASURED,
+    Notes,
+    by_reason,
+    device_text,
+    measured_rows,
+    ours_text,
+    printed_text,
+    row_text,
+    software_text,
+    table_notes,
+)
 from tare.papers.pages.terminal import (
     COULD_SEE,
     LAYER_HEADS,

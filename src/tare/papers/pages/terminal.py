@@ -7,20 +7,24 @@ from collections.abc import Callable, Mapping, Sequence
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, sensitivity_of, too_few_for_interval
 from tare.base.text import metric_name, safe_text, share_text
-from tare.papers.pages.claims import answer_place
-from tare.papers.pages.notes import (
+from tare.papers.pages.claims import answer_place, by_claim, claim_notes, claim_text, summary_texts
+from tare.papers.pages.rows import (
     NOWHERE_MEASURED,
     Notes,
     by_reason,
+    change_texts,
+    known_change,
+    machine_text,
     measured_rows,
     not_here,
     notes_of,
+    ours_text,
     parted,
+    printed_text,
     reason_notes,
+    row_text,
     table_notes,
 )
-from tare.papers.pages.paper_claims import by_claim, claim_notes, claim_text, summary_texts
-from tare.papers.pages.rows import change_texts, known_change, machine_text, ours_text, printed_text, row_text
 from tare.papers.tables.rows import NOT_HERE, Answered, Layers, Ours, layers
 from tare.report.columns import table, wrap
 from tare.report.text.why import layer_name

@@ -16,7 +16,7 @@ from tare.analysis.variability import store_samples, variability
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
-from tare.papers.claims.pooling import by_device, read_source
+from tare.papers.claims.deciding import by_device, read_source
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import StoreTrials, device_of

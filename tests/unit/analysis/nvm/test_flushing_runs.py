@@ -29,8 +29,7 @@ from tare.analysis.nvm.replay import (
 from tare.analysis.nvm.stores import bands, has_page_writes, pooled, store_traces
 from tare.analysis.nvm.trace import Piece, Trace, trace_of
 from tare.base.errors import StudyError
-from tare.papers.claims.deciding import answers, claims_of
-from tare.papers.claims.pooling import read_source
+from tare.papers.claims.deciding import answers, claims_of, read_source
 from tare.records.store import Store
 from traced_stores import page_writes, traced_store
 
