@@ -90,8 +90,7 @@ def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, pr
     """As `tare run --fleet` does it, and what that took."""
     from tare.api.running import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
-    from tare.fleet.exchange import Task, factors, on_device
-    from tare.fleet.incoming import name_on_devices
+    from tare.fleet.exchange import Task, factors, name_on_devices, on_device
     from tare.fleet.inventory import load_inventory
     from tare.fleet.local import Interruption
     from tare.fleet.run import FleetRun

@@ -48,7 +48,7 @@ DEVICE = "dirty: {ratio: 5 %}"
 RESTORED_WITHIN_S = 90.0
 ENDED_WITHIN_S = 900.0
 _KINDS = {b"tare.trial.undo.guardian": "guardian", b"tare.trial.sampler": "sampler", b"dockerd": "engine",
-          b"containerd": "engine", b"tare.fleet.child": "worker", b"ssh": "ssh", b"sleep": "workload",
+          b"containerd": "engine", b"tare.fleet.dask_processes": "worker", b"ssh": "ssh", b"sleep": "workload",
           b"runc": "runc", b"driver_board": "sampler or other fork"}  # fmt: skip
 
 

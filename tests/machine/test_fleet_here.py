@@ -104,7 +104,7 @@ def test_after_the_controller_is_killed_the_device_ends_its_trial_and_the_next_r
     device = fleet.devices["one"]
     run = start(4, 1, "--on", "one")
     until(lambda: is_sleeping(device, run), "the trial runs", 90)
-    ours = _children(run.process.pid, "tare.fleet.child")
+    ours = _children(run.process.pid, "tare.fleet.dask_processes")
     assert len(ours) == 2
     run.process.kill()
     run.process.wait()

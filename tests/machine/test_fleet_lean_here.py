@@ -216,4 +216,4 @@ def _with_words(words: str) -> list[int]:
 def _workers(parent: int) -> list[int]:
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     words = {pid: Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children}
-    return [int(pid) for pid, line in words.items() if b"tare.fleet.child" in line and b"worker" in line]
+    return [int(pid) for pid, line in words.items() if b"tare.fleet.dask_processes" in line and b"worker" in line]

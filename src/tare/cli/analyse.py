@@ -51,7 +51,7 @@ def energy(store: Store, by: str | None, against: str | None) -> Result:
     "notes"}; joules, watts and shares; what is unknown is null.
     """
     from tare.analysis.resources.energy import energy_findings
-    from tare.report.text.energy import energy_text
+    from tare.report.text.analyse import energy_text
 
     found = energy_findings(store, by=by, against=against)
     return Result(found.as_json, lambda: energy_text(found, width()))
@@ -221,7 +221,7 @@ def devices(
     estimates are {"value", "low", "high", "n", "method"}, in shares.
     """
     from tare.analysis.fleet.findings import fleet_of_stores
-    from tare.report.text.devices import fleet_text
+    from tare.report.text.analyse import fleet_text
 
     found = fleet_of_stores(stores, by=by, against=against, margin=margin, metrics=metrics)
     return Result(found.as_json, lambda: fleet_text(found, width()))

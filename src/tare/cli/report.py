@@ -70,7 +70,7 @@ def command(
     need(not is_folder or kind in TRACKERS, f"-o: {output} is a folder; name a file.")
     need(str(output) != "-" or kind not in TRACKERS, f"{kind} is a folder; name it with -o.")
     if kind in TRACKERS:
-        from tare.report.trackers import library
+        from tare.report.other_tools import library
 
         library(kind)  # one that is missing is reported before anything is read
     from tare.records.unpack import each_pack_once
@@ -143,7 +143,7 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
 
         written(output, as_csv(store.records(), store.study).encode())
     elif kind in TRACKERS:
-        from tare.report.trackers import to_mlflow, to_wandb
+        from tare.report.other_tools import to_mlflow, to_wandb
 
         weighing = weighed(store, **asked)
         send = to_mlflow if kind == "mlflow" else to_wandb
@@ -188,8 +188,7 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
     from tare.papers.pages.claims import claims_figure
     from tare.report.export import as_latex, as_markdown
     from tare.report.html import page, render
-    from tare.report.openmetrics import Numbers, as_openmetrics
-    from tare.report.perfetto import as_perfetto
+    from tare.report.other_tools import Numbers, as_openmetrics, as_perfetto
 
     now = datetime.now(UTC).isoformat(timespec="seconds")
     if kind == "html":

@@ -212,8 +212,7 @@ def _run(wanted: Wanted, over: Over) -> Came:
 def _run_into(
     store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
-    from tare.fleet.exchange import Task, plans
-    from tare.fleet.incoming import name_on_devices
+    from tare.fleet.exchange import Task, name_on_devices, plans
     from tare.fleet.local import Interruption
     from tare.fleet.readiness import record_missing
     from tare.fleet.run import FleetRun

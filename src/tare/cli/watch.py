@@ -77,7 +77,7 @@ def _in_browser(watched: Sequence[Watched], port: int) -> None:
         raise ObstacleError(
             f"the dashboard needs starlette and uvicorn: `{pip_install('serve')}`; `--tui` does without."
         ) from None
-    from tare.report.live.guard import new_token
+    from tare.report.live.app import new_token
 
     token = new_token()
     with _listening(port) as door:

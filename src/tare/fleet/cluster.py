@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError, pip_install
-from tare.fleet.child import allow_many_files
-from tare.fleet.dask_processes import Host, Processes, groups, refuse_code
+from tare.fleet.dask_processes import Host, Processes, allow_many_files, groups, refuse_code
 
 GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "

@@ -9,29 +9,194 @@ Which trials each device of a fleet has to run, and how one of them is told to i
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
+import re
 import sys
+import tarfile
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tare.base.errors import StudyError, TareError
+from tare.base.errors import StoreError, StudyError, TareError
+from tare.base.files import HALF_MADE, remove_folder, replace_file
 from tare.base.rulings import Ruling, obstacle
 from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
 from tare.fleet.dask_processes import checked_answer
-from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption
 from tare.fleet.ssh import HERE, Refused, Unreachable, ask
 from tare.plan.check import NOTHING, MissingParts
 from tare.plan.matrix import Trial, cells, trials
+from tare.records.merging import Intake, Merged
+from tare.records.model import Record
+from tare.records.schema import LEDGER_FILE
+from tare.records.sealed import Damaged, folder_name, keys_in, open_sealed
+from tare.records.store import Store
 from tare.studies.model import Study
 from tare.studies.select import DEVICE_KEYS, Selector
 from tare.studies.yaml import Loc, listed, suggestion
+
+# What devices hand over: their records, taken into the controller's store, and a line for whatever happened.
+
+_ID_FILE = "fleet.id"
+_MOST_OF_STUDY = 50
+_OPEN = {"try": True, "again": True, "answered": False, "found": False}  # lines after which a trial runs, or does not
+_MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+
+
+def unpack(archive: bytes, folder: Path) -> None:
+    """The files of sealed trials, each in its folder; a device is not trusted with any other place of ours."""
+    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
+        for member in members:
+            if member.isdir() and "/" not in member.name:
+                continue
+            # A file with holes can be far larger than what came over the line: nobody who is honest sends one.
+            is_whole = member.isfile() and not member.issparse() and 0 <= member.size <= len(archive)
+            data = members.extractfile(member) if is_whole else None
+            if data is None or not _MEMBER.fullmatch(member.name):
+                raise StoreError(f"a device sent {member.name!r}, which is no file of a sealed trial: refused.")
+            path = folder / member.name
+            path.parent.mkdir(0o700, exist_ok=True)
+            path.write_bytes(data.read())
+
+
+class Incoming:
+    """The controller's store while devices fill it. It is ours alone: listed once, what is in it is kept in mind."""
+
+    def __init__(self, store: Store, owners: Mapping[str, str] | None = None) -> None:
+        self._root = store.root
+        self._intake = Intake(store)
+        self._owners = owners or {}  # planned trials: the device of each
+        self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
+        for record in store.records():
+            self._know(record)
+
+    def keep(self, sent: Sequence[tuple[str, bytes]]) -> list[Merged]:
+        """Take in archives, each with the name of the device that sent it: what came of each.
+
+        What cannot be read, or is of another device, is refused; it is still where it came from.
+        """
+        found = [Merged() for _ in sent]
+        with tempfile.TemporaryDirectory(prefix=f"{HALF_MADE}incoming-", dir=self._root) as name:
+            folders = {place: Path(name, str(place)) for place, (_, archive) in enumerate(sent) if archive}
+            for place, folder in list(folders.items()):
+                device, archive = sent[place]
+                try:
+                    folder.mkdir()
+                    unpack(archive, folder)
+                    found[place] = Merged(refused=tuple(self._remove_strange(device, folder)))
+                except Exception as error:  # the reader of tar files is not made for what hostile ones hold
+                    found[place] = Merged(refused=(f"what it sent cannot be read, or kept: {error}",))
+                    del folders[place]
+            if folders:
+                taken = self._intake.take_all(list(folders.values()), move=True)
+                for place, merged in zip(folders, taken, strict=True):
+                    found[place] += merged
+        for record in (record for one in found for record in one.records):
+            self._know(record)
+        return found
+
+    def _remove_strange(self, device: str, folder: Path) -> list[str]:
+        """A device speaks for itself alone: what it says of another one's trials would keep the true ones out."""
+        refused = []
+        for key in sorted(keys_in(folder)):
+            name = folder_name(*key)
+            try:
+                reported = open_sealed(folder / name).record.settings.get("device")
+            except Damaged:
+                continue  # which is said when it is taken in
+            is_strange = reported != device or self._owners.get(key[0], device) != device
+            if is_strange and name not in self._records.get(key[0], ()):  # what is here already keeps nothing out
+                remove_folder(folder / name)
+                owner = self._owners.get(key[0], reported)
+                refused.append(f"{name}: not merged: it is a trial of {owner}, not of {device}.")
+        return refused
+
+    def names_of(self, trial: str) -> list[str]:
+        """TRIAL.ATTEMPT of every sealed attempt at this trial that is here."""
+        return sorted(self._records.get(trial, ()))
+
+    def names_from(self, device: str) -> list[str]:
+        """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
+        attempts = (pair for of_one in self._records.values() for pair in of_one.items())
+        return sorted(name for name, record in attempts if record.settings.get("device") == device)
+
+    def of_device(self, device: str) -> list[Record]:
+        """Every attempt on this device that is here, those at one trial oldest first."""
+        of_one = (sorted(its.values(), key=lambda record: record.attempt) for its in self._records.values())
+        return [record for its in of_one for record in its if record.settings.get("device") == device]
+
+    def newest(self, trial: str) -> Record | None:
+        """The newest attempt at this trial."""
+        return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
+
+    def _know(self, record: Record) -> None:
+        self._records.setdefault(record.trial, {})[folder_name(record.trial, record.attempt)] = record
+
+
+def name_on_devices(store: Store) -> str:
+    """What devices call this store: the same as long as it lives, wherever it is moved."""
+    path = store.root / _ID_FILE
+    if not path.exists() or not path.read_bytes().strip():
+        replace_file(path, os.urandom(6).hex().encode())
+    # Devices take it as a folder's, of up to 128 characters; a lean one's own name, of up to 64, comes behind it.
+    study = str(store.study["study"]).lstrip("._-")[:_MOST_OF_STUDY] or "study"
+    return f"{study}-{path.read_text().strip()}"
+
+
+class Ledger:
+    """One line for each try at a trial, and for whatever went wrong on the way: appended, never changed."""
+
+    def __init__(self, root: Path) -> None:
+        self._path = root / LEDGER_FILE
+        self._lines: list[bytes] = []
+
+    def write(self, device: str, what: str, **fields: Any) -> None:
+        """Note a line; `settle` puts it, and those before it, on the disk."""
+        line = {"utc": datetime.now(UTC).isoformat(timespec="milliseconds"), "device": device, "what": what, **fields}
+        self._lines.append(json.dumps(line).encode() + b"\n")
+
+    def unseen(self) -> set[str]:
+        """The devices that were told to begin a trial, and that nobody has heard of since how it ended."""
+        open_: dict[str, bool] = {}
+        with suppress(FileNotFoundError), self._path.open("rb") as file:
+            for line in file:
+                with suppress(ValueError, KeyError, TypeError):  # a line that is not ours
+                    reported = json.loads(line)
+                    open_[reported["device"]] = _OPEN.get(reported["what"], open_.get(reported["device"], False))
+        return {device for device, is_open in open_.items() if is_open}
+
+    def settle(self) -> None:
+        """All that was noted, in one go: a thousand devices would otherwise wait for the disk a thousand times."""
+        if not self._lines:
+            return
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            _append(descriptor, b"".join(self._lines))
+        finally:
+            os.close(descriptor)
+        self._lines.clear()
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    """All of it, on the disk; or nothing, so that no line is half there when it is written again."""
+    before_bytes, left = os.fstat(descriptor).st_size, memoryview(data)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before_bytes)
+        raise
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from tare.base.errors import NotRestoredError, ObstacleError, StoreError, StudyE
 from tare.base.files import replace_file
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.untrusted import stranger_json
-from tare.fleet.exchange import Exchange, Post, Questions, Task, factors, unanswered
-from tare.fleet.incoming import Incoming
+from tare.fleet.exchange import Exchange, Incoming, Post, Questions, Task, factors, unanswered
 from tare.fleet.inventory import Device
 from tare.plan.check import NOTHING, MissingParts, PartKey
 from tare.records.merging import changed_since

@@ -18,6 +18,8 @@ from tare.fleet.cluster import Cluster
 from tare.fleet.exchange import (
     PATIENCE_S,
     Exchange,
+    Incoming,
+    Ledger,
     Post,
     ProgressReporter,
     Questions,
@@ -27,7 +29,6 @@ from tare.fleet.exchange import (
     question,
     unanswered,
 )
-from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption, Outcome, idle_s_of, labels, run_again_text
 from tare.fleet.readiness import ReadinessCheck

@@ -23,9 +23,8 @@ from typing import Any
 
 from tare.base.errors import ObstacleError, StudyError, TareError, pip_install
 from tare.base.files import new_folder, state_dir
-from tare.fleet.child import TUNED, allow_many_files
 from tare.fleet.cluster import NOWHERE, PendingQuestion, SchedulerGone, ThereCluster
-from tare.fleet.dask_processes import Host, Processes, refuse_code
+from tare.fleet.dask_processes import TUNED, Host, Processes, allow_many_files, refuse_code
 from tare.studies.yaml import listed, suggestion
 
 WORD = "slurm"

@@ -13,7 +13,7 @@ from tare.base.text import metric_name
 from tare.records.model import AA_REPEAT, Record
 from tare.records.trials import usable_trials
 from tare.report.figure import Cell
-from tare.report.text.devices import (
+from tare.report.text.analyse import (
     EFFECT_HEADS,
     MOST_SPREADS,
     SPREAD_HEADS,

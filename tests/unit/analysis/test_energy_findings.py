@@ -15,7 +15,7 @@ from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.records.store import Store
-from tare.report.text.energy import difference_sentence, energy_text
+from tare.report.text.analyse import difference_sentence, energy_text
 
 EXACT = {"noise": 0.0}
 

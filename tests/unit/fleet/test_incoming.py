@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.fleet.incoming import Incoming, Ledger, name_on_devices, unpack
+from tare.fleet.exchange import Incoming, Ledger, name_on_devices, unpack
 from tare.records.model import Record
 from tare.records.store import Store
 from tare_inside.agents.device_trials import plain
@@ -159,7 +159,7 @@ def test_a_disk_that_is_full_while_one_answer_is_unpacked_leaves_the_others(stor
         unpack(archive, folder)
 
     one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"))
-    monkeypatch.setattr("tare.fleet.incoming.unpack", full)
+    monkeypatch.setattr("tare.fleet.exchange.unpack", full)
     taken = Incoming(store).keep([("one", one), ("two", two)])
     assert "No space left" in taken[0].refused[0]
     assert taken[1].copied == ("b1.1",)

@@ -16,8 +16,7 @@ from sshd_devices import until
 from tare.base.errors import NotPermittedError
 from tare.base.host import Job
 from tare.drivers.guests.channel import GuestGone
-from tare.fleet.lean_trial import owned_there
-from tare.fleet.on_device import Lines
+from tare.fleet.on_device import Lines, owned_there
 from tare_inside.agents import lean
 
 

@@ -12,8 +12,7 @@ import pytest
 from lean_devices import KEY, RUN_IT
 from tare.base.errors import StoreError
 from tare.fleet import exchange, ssh
-from tare.fleet.exchange import drive, here
-from tare.fleet.incoming import unpack
+from tare.fleet.exchange import drive, here, unpack
 from tare.fleet.inventory import Device
 from tare.fleet.ssh import Refused, Unreachable, ask, clock, command_line
 

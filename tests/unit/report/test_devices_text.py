@@ -20,7 +20,7 @@ from tare.records.trials import StoreTrials
 from tare.report.export import as_markdown
 from tare.report.figure import Figure, compiled, safe_json
 from tare.report.html import Page, page, render
-from tare.report.text.devices import fleet_text
+from tare.report.text.analyse import fleet_text
 
 ODD = Board("orin-6", slower=0.2, facts={"kernel": "4.9.1", "cpu.governor": "powersave"})
 NANO = [Board(f"nano-{n}", type="nano", base_s=0.3, slower=n / 100) for n in range(1, 4)]

@@ -10,7 +10,7 @@ from golden_files import assert_as_in_file
 from metered import BARE, DOCKER, Held, idle_trials, idled, trials
 from tare.analysis.resources.energy import energy_findings
 from tare.report.columns import display_width
-from tare.report.text.energy import energy_text
+from tare.report.text.analyse import energy_text
 
 HOSTILE = replace(DOCKER, settings={"platform": "docker\x1b[31m</script>"})
 

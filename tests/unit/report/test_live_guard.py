@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tare.report.live.guard import COOKIE, Guard, is_ours, new_token
+from tare.report.live.app import COOKIE, Guard, is_ours, new_token
 
 TOKEN = new_token()
 

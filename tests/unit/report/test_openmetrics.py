@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 
 import some_weighings as some
-from tare.report.openmetrics import Numbers, as_openmetrics
+from tare.report.other_tools import Numbers, as_openmetrics
 
 SAMPLE = re.compile(r'(tare_\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (\S+)')
 

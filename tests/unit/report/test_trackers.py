@@ -17,8 +17,8 @@ from tare.analysis.weighing import weigh
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import report, tare
 from tare.records.store import Store
-from tare.report import trackers
-from tare.report.trackers import Run, runs_of
+from tare.report import other_tools
+from tare.report.other_tools import Run, runs_of
 
 _BLOCK, _WHOLE_OR_LAST = 32768, (1, 4)
 PACK = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s4-platforms.tare"
@@ -116,10 +116,10 @@ def test_what_wandb_wrote_is_read_back_with_its_own_messages(
 ) -> None:
     pytest.importorskip("wandb", reason="there is no wandb in this Python.")
     monkeypatch.delenv("WANDB_DATA_DIR", raising=False)
-    monkeypatch.setattr(trackers, "runs_of", lambda *_: [runs[0], runs[-1]])
+    monkeypatch.setattr(other_tools, "runs_of", lambda *_: [runs[0], runs[-1]])
 
     with Store.open(PACK) as store:
-        trackers.to_wandb(store, weigh(store), "<html>a report</html>", tmp_path)
+        other_tools.to_wandb(store, weigh(store), "<html>a report</html>", tmp_path)
 
     found: dict[str, list[Any]] = {}
     for file in tmp_path.glob("wandb/offline-run-*/run-*.wandb"):
@@ -143,10 +143,10 @@ def test_what_mlflow_wrote_is_read_back_by_itself(
     runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow", reason="there is no mlflow in this Python.")
-    monkeypatch.setattr(trackers, "runs_of", lambda *_: [runs[0], runs[-1]])
+    monkeypatch.setattr(other_tools, "runs_of", lambda *_: [runs[0], runs[-1]])
 
     with Store.open(PACK) as store:
-        trackers.to_mlflow(store, weigh(store), "<html>a report</html>", tmp_path / "runs")
+        other_tools.to_mlflow(store, weigh(store), "<html>a report</html>", tmp_path / "runs")
 
     client = mlflow.MlflowClient(tracking_uri=(tmp_path / "runs").as_uri())
     (experiment,) = [each for each in client.search_experiments() if each.name == "s4-platforms"]

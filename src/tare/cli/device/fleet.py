@@ -74,8 +74,7 @@ def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, k
     """Be a worker of a dask cluster, on this device, until the scheduler goes; as quiet as dask can be made."""
     import os
 
-    from tare.fleet.child import is_encrypted, require_dask, worker_command, worker_environment
-    from tare.fleet.dask_processes import over_tls
+    from tare.fleet.dask_processes import is_encrypted, over_tls, require_dask, worker_command, worker_environment
 
     given = {"--tls-ca-file": ca, "--tls-cert": cert, "--tls-key": key}
     keys = {option: path for option, path in given.items() if path is not None}

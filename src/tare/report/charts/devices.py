@@ -11,7 +11,7 @@ from tare.report.charts.evidence import ReportData
 from tare.report.charts.layout import share_axis, tooltip
 from tare.report.figure import Cell, Figure, rows
 from tare.report.naming import some_of
-from tare.report.text.devices import WORDS, effect_rows, population_name, standing_row
+from tare.report.text.analyse import WORDS, effect_rows, population_name, standing_row
 
 MOST = 60  # lanes that a figure holds; the table has all
 LANE = 22  # pixels

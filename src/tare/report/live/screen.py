@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tare.report.live.devices import row_words
+from tare.report.live.snapshot import row_words
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"equivalent": "green", "slower": "red", "faster": "cyan", "cannot_tell": "yellow"}
