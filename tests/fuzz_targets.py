@@ -38,7 +38,7 @@ from tare.base.errors import TareError
 from tare.base.secrets import masked_text, masked_words
 from tare.base.untrusted import stranger_json
 from tare.cli import tare
-from tare.cli.device.fleet import _row
+from tare.cli.device import _row
 from tare.cli.scaffold import reading, weighed
 from tare.drivers.sensors.rails import parse_line
 from tare.fleet.exchange import Questions

@@ -29,7 +29,7 @@ import sweeps
 from tare.base.errors import TareError
 from tare.base.host import LocalHost
 from tare.cli import tare as verbs
-from tare.cli.endings import endings
+from tare.cli.report import endings
 from tare.cli.studies import built_in, load_study
 from tare.parts.find import find
 from tare.plan.matrix import cells

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from tare.cli import endings, main
+from tare.cli import main, report
 
 TARE = (sys.executable, "-P", __file__)  # the command line
 
 
 def leave_out_the_report() -> None:
-    endings.write_report = lambda *_: None
+    report.write_report = lambda *_: None
 
 
 change_tare = leave_out_the_report

@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tare.api.needs import needs_of_study
 from tare.api.results import Result, Stores, Table
-from tare.api.running import run_into, study_text
+from tare.api.running import needs_of_study, run_into, study_text
 from tare.api.weighing import (
     Script,
     built_in_workload,

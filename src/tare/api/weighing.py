@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tare.api.needs import needs_of, platform
+from tare.api.running import needs_of, platform
 from tare.base.errors import ObstacleError, StudyError, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import say

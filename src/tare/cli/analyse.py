@@ -9,18 +9,23 @@ from typing import TYPE_CHECKING
 import click
 
 from tare.base.errors import TareError
-from tare.cli.options import (
+from tare.cli.report import draw
+from tare.cli.scaffold import (
     SHARE,
+    Result,
+    Verbs,
     against_option,
     by_option,
     margin_option,
     metric_option,
     need,
     output_option,
+    reads_source,
+    reads_store,
+    reads_stores,
     settings_option,
+    width,
 )
-from tare.cli.report import draw
-from tare.cli.scaffold import Result, Verbs, reads_source, reads_store, reads_stores, width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

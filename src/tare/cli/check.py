@@ -8,11 +8,10 @@ from typing import Any
 
 import click
 
-from tare.api.needs import needs_of, needs_of_study
+from tare.api.running import needs_of, needs_of_study
 from tare.base.errors import NothingLeft, ObstacleError
 from tare.base.text import count_text
-from tare.cli.options import json_option, need, trust_option
-from tare.cli.scaffold import Verb, print_json, width
+from tare.cli.scaffold import Verb, json_option, need, print_json, trust_option, width
 from tare.cli.studies import load_study, python_option, scale_option
 from tare.parts.find import KINDS, Kind, find, names
 from tare.studies.model import Study

@@ -12,8 +12,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import StudyError, unknown_name
-from tare.cli.options import ENERGY, NAMES, POWER, SHARE, TIME, group_option, need, order_option, settings_option
-from tare.cli.scaffold import Result, Verbs, reads_source, say_notes, width
+from tare.cli.scaffold import (
+    ENERGY,
+    NAMES,
+    POWER,
+    SHARE,
+    TIME,
+    Result,
+    Verbs,
+    group_option,
+    need,
+    order_option,
+    reads_source,
+    say_notes,
+    settings_option,
+    width,
+)
 
 if TYPE_CHECKING:
     from tare.analysis.choose.candidates import Job, Limit

@@ -9,9 +9,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import StudyError
-from tare.cli.options import SHARE, comparing, higher_option, need, order_option
 from tare.cli.report import written
-from tare.cli.scaffold import Result, Verb, color, reading, reads_either, say, weighed, width
+from tare.cli.scaffold import (
+    SHARE,
+    Result,
+    Verb,
+    color,
+    comparing,
+    higher_option,
+    need,
+    order_option,
+    reading,
+    reads_either,
+    say,
+    weighed,
+    width,
+)
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing

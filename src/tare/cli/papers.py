@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.cli import studies
-from tare.cli.options import STORE, json_option, need
-from tare.cli.scaffold import Result, Verbs, print_json, reads_stores, say_notes, width
+from tare.cli.scaffold import STORE, Result, Verbs, json_option, need, print_json, reads_stores, say_notes, width
 
 if TYPE_CHECKING:
     from tare.papers.tables.model import Paper

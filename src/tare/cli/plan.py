@@ -9,8 +9,7 @@ import click
 
 from tare.api.running import sensitivity
 from tare.base.errors import NothingLeft, ObstacleError
-from tare.cli.options import json_option, trust_option
-from tare.cli.scaffold import Verb, print_json, say, width
+from tare.cli.scaffold import Verb, json_option, print_json, say, trust_option, width
 from tare.cli.studies import load_study, python_option, scale_option
 
 if TYPE_CHECKING:

@@ -15,13 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.needs import compares_power, measures_power, needs_of_study
-from tare.api.running import open_store, refuse_silent_changes_on, row, run_into, study_text
+from tare.api.running import (
+    compares_power,
+    measures_power,
+    needs_of_study,
+    open_store,
+    refuse_silent_changes_on,
+    row,
+    run_into,
+    study_text,
+)
 from tare.base.errors import NotRestoredError, ObstacleError, StudyError
 from tare.base.rulings import Ruling
-from tare.cli.endings import finish, left_text
-from tare.cli.options import FOLDER, json_option, need, output_option, trust_option
-from tare.cli.scaffold import Verb, say
+from tare.cli.report import finish, left_text
+from tare.cli.scaffold import FOLDER, Verb, json_option, need, output_option, say, trust_option
 from tare.cli.studies import (
     folder_of,
     known_interpreter,

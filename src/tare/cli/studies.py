@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import StudyError, did_you_mean, unknown_name
-from tare.cli.options import json_option, need
-from tare.cli.scaffold import Verb, print_json, say, width
+from tare.cli.scaffold import Verb, json_option, need, print_json, say, width
 from tare.studies.load import at_every_scale, load
 from tare.studies.model import Study
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError, pip_install
-from tare.cli.options import STORE
-from tare.cli.scaffold import Verb, say, width
+from tare.cli.scaffold import STORE, Verb, say, width
 
 if TYPE_CHECKING:
     from tare.base.host import Host

@@ -15,8 +15,7 @@ TITLES = {"tiny": "GPT-2 tiny", "small": "GPT-2 (124 M)", "medium": "GPT-2 mediu
 
 def build(classes=None, scale=1.0, size="small"):
     """The network, with the article's initialisation; `scale` is the share of its depth and of its heads."""
-    from tare_inside.decoder import Decoder
-    from tare_inside.layers import repeated
+    from tare_inside.layers import Decoder, repeated
 
     layers, heads, vocabulary = SIZES[size]
     heads = repeated(heads, scale)

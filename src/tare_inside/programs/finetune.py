@@ -20,7 +20,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from tare_inside import decoder, named
+from tare_inside import layers, named
 from tare_inside.models import gpt2
 from tare_inside.programs import generate, running, tasks, train, training_loop
 from tare_inside.programs.running import program, read_job
@@ -109,13 +109,13 @@ def check_tokens(job, tokens, wanted, vocabulary):
 def built(job, classes=None):
     """The network on its device, ready to learn what it is to learn, and its optimiser."""
     if job.get("weights"):
-        network = decoder.from_folder(job["weights"])
+        network = layers.decoder_from_folder(job["weights"])
     else:
         network = named.find("models", "gpt2").build(size=job["size"], scale=job["scale"])
     if job["method"] == "lora":
-        decoder.adapt(network, job["rank"], job["alpha"])
+        layers.adapt_decoder(network, job["rank"], job["alpha"])
     if job["checkpointing"]:
-        decoder.recompute(network)
+        layers.recompute_decoder(network)
     network.train().to(job["device"])
     learning = [weights for weights in network.parameters() if weights.requires_grad]
     return network, torch.optim.AdamW(learning, lr=job["lr"])

@@ -18,7 +18,7 @@ import warnings
 import torch
 
 from tare_inside import BEGAN_NS, barrier, marks, named
-from tare_inside.decoder import from_folder
+from tare_inside.layers import decoder_from_folder
 from tare_inside.programs import running, tasks
 from tare_inside.programs.running import program, read_job
 
@@ -54,7 +54,7 @@ def network_of(job):
     """The decoder as the job names it: random weights from the seed, or those of a folder."""
     torch.manual_seed(job["seed"])
     if job.get("weights"):
-        network = from_folder(job["weights"])
+        network = decoder_from_folder(job["weights"])
     else:
         network = named.find("models", "gpt2").build(size=job["size"], scale=job["scale"])
         with torch.no_grad():

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from metered import BARE, DOCKER, Place, idle_trials, kept, trials
 from some_records import MEMORY
 from tare.analysis.baseload import baseload_folder
-from tare.api.needs import too_short
+from tare.api.running import too_short
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs
 from tare.cli.device.baseload import _baseload, _states

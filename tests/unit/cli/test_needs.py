@@ -4,7 +4,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tare.api import needs
+from tare.api import running
 from tare.api.weighing import tried
 from tare.studies.load import from_plain
 
@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def after_dead_run(self, host):
             return f"{self.name} was stopped." if self.name == "docker" else None
 
-    monkeypatch.setattr(needs, "platform", Needy)
+    monkeypatch.setattr(running, "platform", Needy)
     return log
 
 
@@ -36,7 +36,7 @@ def study(**more: object):
 
 
 def test_every_outermost_platform_of_a_study_is_asked_once_and_told_when_it_ends(asked):
-    with needs.needs_of_study(study()):
+    with running.needs_of_study(study()):
         assert asked == ["bare", "qemu"]
 
     assert asked == ["bare", "qemu", "qemu ended", "bare ended"]
@@ -45,14 +45,14 @@ def test_every_outermost_platform_of_a_study_is_asked_once_and_told_when_it_ends
 def test_the_platforms_of_tenants_beside_are_asked_too_and_what_they_did_is_said(asked, capsys):
     beside = {"beside": {"null": {}}, "platform": "docker"}
 
-    with needs.needs_of_study(study(tenants=[1, beside])):
+    with running.needs_of_study(study(tenants=[1, beside])):
         assert asked == ["bare", "qemu", "docker"]
 
     assert "docker was started." in capsys.readouterr().err
 
 
 def test_a_dead_runs_needs_are_asked_of_every_platform(asked):
-    assert needs.stop_left_overs() == ["docker was stopped."]
+    assert running.stop_left_overs() == ["docker was stopped."]
 
 
 def test_the_platforms_that_are_tried_where_none_is_named_are_in_the_order_that_they_say():

@@ -12,7 +12,7 @@ from metered import BARE, kept, trials
 from some_records import because
 from tare.api.running import new_store_goes_if_refused, open_store
 from tare.base.errors import BusyError, StudyError
-from tare.cli.endings import finish
+from tare.cli.report import finish
 from tare.fleet.local import Outcome
 from tare.plan.matrix import cells
 from tare.records.model import Record

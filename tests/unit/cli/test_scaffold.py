@@ -22,8 +22,7 @@ from paper_results import write_store
 from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import SECTIONS, VERBS
 from tare.cli import tare as root
-from tare.cli.options import SHARE, STORE
-from tare.cli.scaffold import spinner
+from tare.cli.scaffold import SHARE, STORE, spinner
 from tare.parts.find import names
 from tare.records.store import Store
 

@@ -10,8 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from tare.api.weighing import Script, names_files_here, sides
-from tare.cli.weigh import command, would_not_fit
-from tare.cli.workload_options import server_options, server_workload, words_of
+from tare.cli.weigh import command, server_options, server_workload, words_of, would_not_fit
 from tare.parts.workloads.command import Command
 from tare.parts.workloads.server import Server
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from some_records import run_one
 from tare.analysis.selection import request, select
 from tare.analysis.weighing import weigh
-from tare.api.needs import refuse_without_power
+from tare.api.running import refuse_without_power
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs
-from tare.cli.endings import endings
+from tare.cli.report import endings
 from tare.cli.studies import built_in, described, folder_of
 from tare.papers.claims.deciding import every_claim, papers
 from tare.plan.check import check

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from stand_in_parts import stand_ins
 from tare import __version__
 from tare.base.errors import NotRestoredError, TareError
-from tare.cli.device.fleet import command
+from tare.cli.device import fleet
 from tare.fleet import on_device
 from tare.fleet.local import Outcome
 from tare.fleet.on_device import eligibility_here, keep_result, platforms_here, study_of
@@ -38,7 +38,7 @@ def claimed(tmp_path, monkeypatch):
 
         monkeypatch.setattr(on_device, "run_here", run_here)
         read, write = os.pipe()
-        CliRunner().invoke(command, ["trial", str(tmp_path), str(write)])
+        CliRunner().invoke(fleet, ["trial", str(tmp_path), str(write)])
         os.close(read)
         os.close(write)
         found: dict[str, Any] = json.loads((tmp_path / "result.json").read_text())

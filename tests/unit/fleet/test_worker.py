@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from tare.base.errors import StudyError
-from tare.cli.device.fleet import command
+from tare.cli.device import fleet
 from tare.fleet.dask_processes import worker_command, worker_environment
 
 
@@ -44,6 +44,6 @@ def test_a_key_that_is_not_there_is_said_before_anything_starts(tmp_path):
 
 
 def test_the_verb_needs_a_cluster():
-    said = CliRunner().invoke(command, ["worker"])
+    said = CliRunner().invoke(fleet, ["worker"])
     assert said.exit_code == 2
     assert "--cluster" in said.output

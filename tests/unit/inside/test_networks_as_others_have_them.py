@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision_shim import import_torchvision
 
 from tare_inside import named
-from tare_inside.decoder import from_transformers
+from tare_inside.layers import from_transformers
 from tare_inside.models import bert_large, gpt2, mobilebert
 
 VISION = {

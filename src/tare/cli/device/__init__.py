@@ -2,21 +2,261 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
+import time
+import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.needs import left_overs, stop_left_overs
-from tare.base.errors import NotPermittedError, NotRestoredError, TareError
-from tare.cli.device import baseload, data, fleet, image
-from tare.cli.options import json_option
-from tare.cli.scaffold import Verbs, print_json, say, width
+from tare.api.running import left_overs, needs_of, stop_left_overs
+from tare.base.errors import LineLost, NotPermittedError, NotRestoredError, ObstacleError, TareError
+from tare.cli.device import baseload, data
+from tare.cli.scaffold import FOLDER, Verbs, json_option, need, output_option, print_json, say, trust_option, width
 
 if TYPE_CHECKING:
+    from tare.analysis.parity import Line
+    from tare.fleet.inspect import Inspection
     from tare.trial.undo.restoration import Failure, Remains, Restoration, StatusRow
+
+
+# `tare device fleet`: look at the devices of an inventory; and what the controller has a device do.
+
+
+@click.group("fleet", cls=Verbs)
+def fleet() -> None:
+    """Check the devices of a fleet, or be a worker of one; `tare run STUDY --fleet FILE` runs a study on it."""
+
+
+@fleet.command("check")
+@click.argument("inventory", type=click.Path(path_type=Path), default=Path("devices.yaml"))
+@click.option("--on", "words", multiple=True, metavar="NAME", help="Only devices of this name, type or tag.")
+@trust_option
+@json_option
+def fleet_check(inventory: Path, words: tuple[str, ...], trust: bool, as_json: bool) -> None:
+    """Check each device of INVENTORY: is it reachable, what can it do, who uses it now."""
+    from tare.fleet.inspect import inspect_all_devices
+    from tare.fleet.inventory import load_inventory
+
+    found = inspect_all_devices(load_inventory(inventory, trust=trust).called(words))
+    if as_json:
+        print_json({"devices": [device.as_json() for device in found]})
+    else:
+        _tell_devices(found)
+    if not all(device.ready for device in found):
+        raise SystemExit(1)
+
+
+def _tell_devices(found: Sequence[Inspection]) -> None:
+    from tare.report.columns import table
+
+    head = ["device", "type", "ready", "tare", "python", "free", "clock", "platforms"]
+    click.echo(table([_row(device) for device in found], head, width()))
+    for device in found:
+        for trouble in device.troubles:
+            say(f"{device.name}: {trouble}")
+
+
+def _row(device: Inspection) -> list[str]:
+    free = "" if device.free_bytes is None else f"{device.free_bytes / 2**30:.1f} GiB"
+    within = device.clock_within_s or 0.0
+    clock = "" if device.clock_offset_s is None else f"{device.clock_offset_s:+.2f} ±{within:.2f} s"
+    ready = "yes" if device.ready else "no" if device.reachable else "unreachable"
+    tare = "lean" if device.driven == "lean" else device.tare
+    words = [device.name, device.type, ready, tare, device.python, free, clock, " ".join(device.platforms or ())]
+    return [word or "" for word in words]
+
+
+@fleet.command("worker")
+@click.option("--cluster", "address", required=True, metavar="ADDRESS", help="The scheduler, like tls://10.0.0.1:8786.")
+@click.option("--name", help="What this device is called, as the factor `device`; its host name by default.")
+@click.option("--ca", type=click.Path(path_type=Path), help="TLS: who vouches for the others.")
+@click.option("--cert", type=click.Path(path_type=Path), help="TLS: who vouches for this worker.")
+@click.option("--key", type=click.Path(path_type=Path), help="TLS: this worker's private key.")
+def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, key: Path | None) -> None:
+    """Be a worker of a dask cluster, on this device, until the scheduler goes; as quiet as dask can be made."""
+    import os
+
+    from tare.fleet.dask_processes import is_encrypted, over_tls, require_dask, worker_command, worker_environment
+
+    given = {"--tls-ca-file": ca, "--tls-cert": cert, "--tls-key": key}
+    keys = {option: path for option, path in given.items() if path is not None}
+    require_dask()
+    address = over_tls(address)
+    argv = worker_command(address, name or os.uname().nodename, keys)
+    if not is_encrypted(address):
+        say(f"{address} is not encrypted: whoever can reach it can run what they like on this device.")
+    os.execve(argv[0], argv, worker_environment(address))
+
+
+@fleet.command("obstacles", hidden=True)
+def obstacles() -> None:
+    """Say whether this device can run the study on standard input; the controller of a fleet asks this."""
+    from tare.fleet.on_device import eligibility_here, platforms_here, study_of
+
+    request = json.loads(sys.stdin.readline())
+    with needs_of(platforms_here(request, study_of(request))):
+        print_json(eligibility_here(request).as_json())
+
+
+@fleet.command("trial", hidden=True)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("lock", type=int)
+def trial(folder: Path, lock: int) -> None:
+    """Run the trial that the controller of a fleet has claimed in FOLDER."""
+    from tare.fleet.on_device import hold, keep_result, platforms_here, read_request, run_here, study_of
+
+    hold(lock)
+    request = read_request(folder)
+    try:
+        study = study_of(request)
+        with needs_of(platforms_here(request, study)):
+            outcome, notes = run_here(request, study)
+    except LineLost as error:
+        keep_result(folder, None, str(error), [])
+        raise
+    except TareError as error:
+        keep_result(folder, error.exit_code, str(error), [])
+        raise
+    except Exception:  # whoever waits for an answer at the other end must have one
+        keep_result(folder, 1, traceback.format_exc(limit=-4), [])
+        raise
+    # Asked to stop (the device is shut down, say), it has restored the settings, and the trial has not come to its end.
+    keep_result(folder, None if outcome.interrupted else 0, outcome.why if outcome.interrupted else "", notes)
+
+
+# `tare device image`: make an image that carries this device's own software, and check that one does.
+
+
+@click.group("image", cls=Verbs)
+def image() -> None:
+    """Make an image with this device's own software, or check what an image carries.
+
+    A comparison of bare metal with a container means little when the two run different software.
+    """
+
+
+@image.command("build")
+@click.option("--name", default="tare/same", show_default=True, help="What the image is called.")
+@click.option("--packages", default="torch,numpy", show_default=True, help="Python packages, with what they require.")
+@click.option("--engine", type=click.Choice(["docker", "podman", "folder"]), default="docker", show_default=True)
+@click.option("--python", default=sys.executable, help="The interpreter.  [default: the one that runs tare]")
+@output_option("The folder to make, with --engine folder.", FOLDER)
+@json_option
+def build(name: str, packages: str, engine: str, python: str, output: Path | None, as_json: bool) -> None:
+    """Make an image offline from what is installed here: a Python, some packages, every library that they need.
+
+    Nothing is fetched. The same installation gives the same files.
+
+    tare device image build --name tare/same --packages torch,numpy
+    """
+    need((engine == "folder") == (output is not None), "`-o DIR` and `--engine folder` go together.")
+    from tare.base.text import duration_text, size_text
+    from tare.drivers.images import TAKERS, gather
+
+    begin_s = time.monotonic()
+    with ExitStack() as stack:
+        if engine != "folder":
+            _refuse_if_unusable(engine, stack)
+        say(f"looking for the files of {python}")
+        content = gather(python, [package.strip() for package in packages.split(",") if package.strip()])
+        with click.progressbar(length=content.size_bytes, label="copying", file=sys.stderr) as bar:
+            made = TAKERS[engine](content, name if output is None else str(output), bar.update)
+    took_s = time.monotonic() - begin_s
+    for library in content.missing:
+        say(f"no file here is {library}, which a library names; what needs it will not work inside.")
+    if as_json:
+        print_json(
+            {"image": made, "engine": engine, "python": content.version, "packages": dict(content.packages),
+             "files": len(content.entries), "size_bytes": content.size_bytes, "seconds": round(took_s, 3)}
+        )  # fmt: skip
+        return
+    what = f"Python {content.version}" + "".join(f", {each} {v}" for each, v in sorted(content.packages.items()))
+    size = f"{len(content.entries):,} files, {size_text(content.size_bytes)}, {duration_text(took_s)}"
+    click.echo(click.wrap_text(f"{made}: {what} ({size}).", width()))
+
+
+@image.command("check")
+@click.argument("image")
+@click.option("--in", "inside", metavar="PLATFORM", default="docker", show_default=True, help="Where it is opened.")
+@json_option
+def image_check(image: str, inside: str, as_json: bool) -> None:
+    """Check whether IMAGE carries the same software as this device; exit 1 if something that matters differs.
+
+    A container of the image and bare metal are opened, torch is imported on both sides, and what each says of itself
+    is compared: versions, builds, libraries by their content, thread pools, code paths.
+    """
+    from tare.analysis.parity import compared, is_same
+    from tare.parts.find import find
+
+    part: Any = find("platforms", inside)
+    need("image" in part.model_fields, f"{inside} takes no image: it has no field of that name.")
+    with ExitStack() as stack:
+        _refuse_if_unusable(inside, stack, image=image)
+        device, other = _fingerprints([find("platforms", "bare")(), part(image=image)])
+    lines = compared(device, other)
+    same = is_same(lines)
+    if as_json:
+        print_json({"image": image, "platform": inside, "same": same, "facts": [line.as_json() for line in lines]})
+    else:
+        _tell_image(image, lines, same)
+    if not same:
+        raise SystemExit(1)
+
+
+def _refuse_if_unusable(platform: str, stack: ExitStack, **fields: str) -> None:
+    from tare.base.host import LocalHost
+    from tare.parts.find import find
+
+    stack.enter_context(needs_of([platform]))
+    part: Any = find("platforms", platform)
+    if obstacles := part(**fields).obstacles(LocalHost()):
+        raise ObstacleError(f"{platform} cannot be used here:", obstacles)
+
+
+def _fingerprints(platforms: Sequence[Any]) -> list[dict[str, Any]]:
+    from tare.base.files import state_dir
+    from tare.base.host import LocalHost
+    from tare.trial.device import DeviceLock, device_id
+    from tare.trial.facts import software_of
+    from tare.trial.undo.journal import Journal
+
+    host = LocalHost()
+    state, device = state_dir(), device_id(host)
+    with DeviceLock(state, device, "image check"):
+        journal = Journal(state / "devices" / device, "image check")
+        return [software_of(platform, host, journal, state / "scratch") for platform in platforms]
+
+
+def _tell_image(image: str, lines: Sequence[Line], same: bool) -> None:
+    """What differs as a table, then the verdict."""
+    from tare.report.columns import table
+
+    apart = [line for line in lines if not line.same]
+    if apart:
+        rows = [
+            [line.key, _image_value(line.device), _image_value(line.image), "yes" if line.matters else "no", line.why]
+            for line in apart
+        ]
+        click.echo(table(rows, ["differs", "device", "image", "matters", "because"], width()))
+    alike = len(lines) - len(apart)
+    verdict = (
+        f"{image} carries the same software as this device: {alike} facts agree, and nothing that matters differs."
+        if same
+        else f"{image} does NOT carry the same software as this device: see what matters above."
+    )
+    click.echo(click.wrap_text(verdict, width()))
+
+
+def _image_value(value: str | None) -> str:
+    return "none" if value is None else value
+
 
 _TUPLE = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
 
@@ -264,6 +504,6 @@ def _line(text: str) -> None:
     click.echo(click.wrap_text(text, width(), "", "  "))
 
 
-command.add_command(image.command, "image")
+command.add_command(image, "image")
 command.add_command(data.command, "data")
-command.add_command(fleet.command, "fleet")
+command.add_command(fleet, "fleet")

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.needs import needs_of_study, no_power, too_short
-from tare.api.running import run_into, study_text
+from tare.api.running import needs_of_study, no_power, run_into, study_text, too_short
 from tare.base.errors import ObstacleError, StudyError, TareError
-from tare.cli.options import DURATION, FOLDER, STORE, json_option, output_option, trust_option
-from tare.cli.scaffold import Verb, print_json, reading, say, width
+from tare.cli.scaffold import (
+    DURATION,
+    FOLDER,
+    STORE,
+    Verb,
+    json_option,
+    output_option,
+    print_json,
+    reading,
+    say,
+    trust_option,
+    width,
+)
 from tare.cli.studies import folder_of, load_study, scale_option
 
 if TYPE_CHECKING:

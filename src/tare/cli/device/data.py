@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from tare.base.errors import ObstacleError, StudyError, TareError, unknown_name
-from tare.cli.options import json_option, need
-from tare.cli.scaffold import Verbs, print_json, say
+from tare.cli.scaffold import Verbs, json_option, need, print_json, say
 
 REDRAW_S = 0.5
 SAY_S = 10.0  # between lines, where there is no terminal

@@ -17,11 +17,21 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.api.weighing import Script, choose_platform, fetched, placed
-from tare.cli.options import FOLDER, json_option, margin_option, metric_option, need, output_option
-from tare.cli.scaffold import Verb, print_json, say, width
+from tare.cli.scaffold import (
+    FOLDER,
+    Verb,
+    json_option,
+    margin_option,
+    metric_option,
+    need,
+    output_option,
+    print_json,
+    say,
+    width,
+)
 from tare.cli.studies import python_option, with_interpreter
+from tare.cli.weigh import chosen_workload, minutes_option, script_options, server_options, steps_option
 from tare.cli.why.runs import Apart, Layering, Trying, are_stores, explain_stores, layer_options, taken_apart
-from tare.cli.workload_options import chosen_workload, minutes_option, script_options, server_options, steps_option
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.needs import needs_of
-from tare.api.running import run_into, study_text
+from tare.api.running import needs_of, run_into, study_text
 from tare.base.errors import ObstacleError, TareError
-from tare.cli.options import NamesOption, need
 from tare.cli.report import write_report
-from tare.cli.scaffold import print_json, reading, say, weighed, width
+from tare.cli.scaffold import NamesOption, need, print_json, reading, say, weighed, width
 from tare.cli.studies import with_interpreter
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran

@@ -1,0 +1,414 @@
+"""`tare trace`: recordings of other tools: kernel traces, tegrastats logs; and an NVM layer simulated on a trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+from pydantic import TypeAdapter, ValidationError
+
+from tare.base.errors import StoreError, TareError, damage_named, pip_install
+from tare.base.units import PositiveSeconds, SizeBytes
+from tare.cli.report import draw, need_drawable
+from tare.cli.scaffold import (
+    SHARE,
+    STORE,
+    NamesOption,
+    QuantityOption,
+    Verb,
+    Verbs,
+    json_option,
+    need,
+    output_option,
+    print_json,
+    reading,
+    say,
+    spinner,
+    width,
+)
+
+if TYPE_CHECKING:
+    from tare.analysis.nvm.model import Layer
+    from tare.analysis.nvm.replay import Simulation
+    from tare.analysis.nvm.trace import Trace
+    from tare.traces.importing import Opened, Summary
+    from tare.traces.recording import Chunk
+
+
+# `tare trace simulate`: a trace of page writes through a non-volatile flushing layer in front of a disk.
+
+UNLIMITED = "unlimited"
+SWEEP = "256KiB,512KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB,1GiB"
+
+
+def _of_type(kind: Any) -> Callable[[str], Any]:
+    """A parser of one quantity; what pydantic says becomes a plain sentence."""
+    adapter = TypeAdapter(kind)
+
+    def parse(text: str) -> Any:
+        try:
+            return adapter.validate_python(text)
+        except ValidationError as error:
+            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
+
+    return parse
+
+
+TIME = QuantityOption("time", _of_type(PositiveSeconds))
+SIZE = QuantityOption("size", _of_type(SizeBytes))
+SIZES = QuantityOption("sizes", _of_type(SizeBytes), several=True, words={UNLIMITED: None, "0": 0})
+
+
+@click.command("simulate", cls=Verb)
+@click.argument("source", metavar="TRACE|DIR", type=STORE)
+@click.option("--disk", "disk_s", type=TIME, default="8ms", show_default=True, help="One access of the disk.")
+@click.option("--nvm", "nvm_s", type=TIME, default="350ns", show_default=True, help="One page written to the NVM.")
+@click.option(
+    "--nvm-size",
+    "sizes",
+    type=SIZES,
+    default=SWEEP,
+    show_default="256KiB to 1GiB",
+    help="Sizes of the buffer, such as 64MB,256MB; or 'unlimited'.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    type=NamesOption("policy", ("none", "lru", "clock", "hot")),
+    default="none,lru,clock,hot",
+    show_default=True,
+    help="Which page makes room.",
+)
+@click.option(
+    "--destage",
+    "destages",
+    type=NamesOption("way to destage", ("sync", "idle", "async")),
+    default="sync",
+    show_default=True,
+    help="Who waits for a page to be written to the disk: the writer, the writer if the idle disk has freed "
+    "no place, nobody.",
+)
+@click.option("--reserve", type=SHARE, default="10%", show_default=True, help="Of the buffer: what 'idle' keeps free.")
+@click.option(
+    "--buffer",
+    type=click.Choice(["shared", "divided"]),
+    default="shared",
+    show_default=True,
+    help="One buffer for all tenants, or an equal share for each.",
+)
+@click.option("--page-size", "page_bytes", type=SIZE, help="Of the trace.  [default: as the trace says, else 4KiB]")
+@output_option("Draw the paper's Figure 6 into this file: .svg, .pdf or .png.")
+@json_option
+def simulate(
+    source: Path, disk_s: float, nvm_s: float, sizes: tuple[int | None, ...], policies: tuple[str, ...],
+    destages: tuple[str, ...], reserve: float, buffer: str, page_bytes: int | None, output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Simulate a non-volatile layer in front of a disk, on write-backs that were traced.
+
+    TRACE is a CSV or Parquet file with columns t_s, dev, inode, page and perhaps tenant, one row per page that was
+    written back, in the order of time. Of a store DIR, each traced trial is a trace.
+
+    tare trace simulate trace.csv --nvm-size 64MB,256MB --policy lru,hot --destage sync,idle -o figure6.svg
+
+    --json: {"runs": [{"policy", "nvm_bytes" (null: unlimited), "page_writes", "disk_writes", "nvm_writes",
+    "latency_s", "latency_disk_only_s", "improvement", "p99_s", "latency_mean_s", "destage", "nvm_pages", "absorbed",
+    "direct_writes", "waited_writes", "destaged_writes", "destage_s", "avoided_disk_writes", "left_in_nvm",
+    "disk_busy_share", "tenants", "trace"}], "writes_per_s", "reads_per_s", "traces", "assumptions"}; latencies are
+    sums over all write-backs, writes_per_s is page writes simulated, over all runs.
+    """
+    from tare.analysis.nvm.replay import IS_COMPILED, WITHOUT, compile_ahead, simulate
+    from tare.report.charts.nvm import flushing_figure
+    from tare.report.text.kernel import simulation_text
+
+    need(page_bytes is None or page_bytes > 0, "--page-size: a page has at least one byte.")
+    need_drawable(output)
+    asked = layers(policies, sizes, destages, reserve, disk_s, nvm_s)
+    if not IS_COMPILED:
+        say(f"note: {WITHOUT}: `{pip_install('fast')}` brings it.")
+    compile_ahead()
+    found = []
+    with spinner("replaying the trace"), _traces(source) as traces:
+        for trace in traces:
+            found.append(simulate(trace, asked, page_bytes, divided=buffer == "divided"))
+    if output is not None:
+        draw(flushing_figure(found), output)
+    if as_json:
+        print_json(_simulation_json(found, disk_s, nvm_s, buffer))
+    else:
+        click.echo(simulation_text(found, width()))
+
+
+def layers(
+    policies: Sequence[str], sizes: Sequence[int | None], destages: Sequence[str], reserve: float, disk_s: float,
+    nvm_s: float,
+) -> list[Layer]:  # fmt: skip
+    """Every policy with every size and way to destage; without a buffer there is one of them."""
+    from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer
+
+    ways = [DESTAGES[name] for name in destages]
+    ways = [replace(way, reserve=reserve) if way.reserve else way for way in ways]
+    made = []
+    for way in ways:
+        for policy in (POLICIES[name] for name in policies):
+            its_sizes = sizes if policy.buffers else (0,)
+            made += [Layer(policy, size, way, disk_s, nvm_s) for size in its_sizes]
+    return made
+
+
+@contextmanager
+def _traces(source: Path) -> Iterator[Iterator[Trace]]:
+    from tare.analysis.nvm.files import trace_file
+    from tare.analysis.nvm.stores import NO_TRACE, store_traces
+    from tare.base.errors import StudyError
+    from tare.records.schema import is_store
+
+    if not is_store(source):
+        need(
+            not source.exists() or os.access(source, os.R_OK), f"{source}: no permission to read it. Run as its owner."
+        )
+        with trace_file(source) as trace:
+            yield iter([trace])
+        return
+    with reading(source) as store:
+        traces = store_traces(store)
+        first = next(traces, None)
+        if first is None:
+            raise StudyError(f"{source}: {NO_TRACE}.")
+        yield _chained(first, traces)
+
+
+def _chained(first: Trace, others: Iterator[Trace]) -> Iterator[Trace]:
+    yield first
+    yield from others
+
+
+def _simulation_json(found: Sequence[Simulation], disk_s: float, nvm_s: float, buffer: str) -> dict[str, Any]:
+    from tare.analysis.nvm.replay import writes_per_s
+
+    read_s = sum(each.read_s for each in found)
+    return {
+        "runs": [run.as_json() for each in found for run in each.runs],
+        "writes_per_s": writes_per_s(found),
+        "reads_per_s": sum(each.trace.writes for each in found) / read_s if read_s else None,
+        "traces": [_trace_json(each) for each in found],
+        "assumptions": {
+            "disk_s": disk_s,
+            "nvm_s": nvm_s,
+            "buffer": buffer,
+            "queueing": False,
+            "reads": "not simulated",
+            "paper": "states neither capacity nor policy; its improvements are 0.77 to 0.90",
+        },
+    }
+
+
+def _trace_json(simulation: Simulation) -> dict[str, Any]:
+    trace = simulation.trace
+    return {
+        "trace": trace.name,
+        "page_writes": trace.writes,
+        "distinct_pages": simulation.distinct_pages,
+        "page_bytes": simulation.page_bytes,
+        "tenants": [name for name in trace.tenants if name],
+        "duration_s": trace.duration_s,
+        "trial": trace.settings.get("trial"),
+    }
+
+
+_PROBE = "ftrace"  # the tables are those that this probe keeps of a trial
+_PLAIN = re.compile(r"[a-z0-9_]+")
+
+
+@click.group("trace", cls=Verbs)
+def command() -> None:
+    """Read recordings of other tools (kernel traces, tegrastats), or simulate an NVM layer on a trace."""
+
+
+@command.command("import")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", metavar="DIR|FILE.parquet", type=click.Path(path_type=Path),
+    help="A folder for all tables, or a file for the page writes alone, as `tare trace simulate` takes them.",
+)  # fmt: skip
+@json_option
+def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
+    """Convert FILE into tables, and show what is in it.
+
+    FILE is a trace.dat of trace-cmd (versions 6 and 7), a text as `cat trace` or `trace-cmd report` print it, or a
+    folder of raw pages. Each kind of event becomes a table; `page_writes` has one row for each page that was written
+    to a disk, where the trace has block_bio_queue.
+    """
+    from tare.traces.importing import Summary, opened
+
+    summary = Summary()
+    all_tables = output is not None and output.suffix != ".parquet"
+    with spinner(f"reading {path}"), opened(path, whole=all_tables) as trace:
+        summary.lost |= trace.lost
+        with damage_named(path):
+            written = _read(trace, summary, output)
+        found = _as_json(path, trace, summary, written)
+    if as_json:
+        print_json(found)
+        return
+    _tell(found)
+    if output is None:
+        say(f"Nothing was written; `tare trace import {path} -o DIR` writes the tables.")
+
+
+def _read(trace: Opened, summary: Summary, output: Path | None) -> list[str]:
+    """Read the trace once; the files that were written."""
+    if output is None:
+        for chunk in trace.chunks:
+            summary.add(chunk)
+        return []
+    try:
+        if output.suffix == ".parquet":
+            return _write_page_writes(trace, summary, output)
+        return _write_tables(trace, summary, output)
+    except OSError as error:
+        raise StoreError(f"{output}: it could not be written: {error.strerror}.") from None
+
+
+def _write_tables(trace: Opened, summary: Summary, folder: Path) -> list[str]:
+    from tare.records.parquet import TableFiles, TableName
+
+    with TableFiles(folder) as files:
+        for chunk in trace.chunks:
+            summary.add(chunk)
+            if len(next(iter(chunk.columns.values()))) and _PLAIN.fullmatch(chunk.name.lower()):
+                files.add(TableName(_PROBE, chunk.name.lower()), chunk.columns)
+        return [str(folder / name.file) for name in files.write()]
+
+
+def _write_page_writes(trace: Opened, summary: Summary, file: Path) -> list[str]:
+    """`t_s, dev, inode, page, tenant`: what anyone's simulator can read."""
+    from tempfile import TemporaryDirectory
+
+    from tare.records.parquet import engine, insert, write_table
+
+    first_ns: int | None = None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="tare-trace-") as spill, engine(Path(spill)) as db:
+        for chunk in trace.chunks:
+            summary.add(chunk)
+            if chunk.name == "page_writes":
+                new = first_ns is None
+                first_ns = int(chunk.columns["t_ns"][0]) if first_ns is None else first_ns
+                insert(db, "page_writes", _for_simulation(chunk, first_ns), new=new)
+        if first_ns is None:
+            raise TareError(
+                "no page writes are in this trace: it has no block_bio_queue events of writes, so nothing was written "
+                f"to {file}. Record with `-e block:block_bio_queue -e writeback`."
+            )
+        write_table(db, "page_writes", file)
+    return [str(file)]
+
+
+def _for_simulation(chunk: Chunk, first_ns: int) -> dict[str, Any]:
+    """A page is one of the device; its file is left at 0, for it is not known for each write of the same page."""
+    columns = chunk.columns
+    return {
+        "t_s": (columns["t_ns"] - first_ns) / 1e9,
+        "dev": columns["dev"],
+        "inode": columns["inode"] * 0,
+        "page": columns["page"],
+        "tenant": columns["role"],
+    }
+
+
+def _as_json(path: Path, trace: Opened, summary: Summary, written: list[str]) -> dict[str, Any]:
+    return {
+        "file": str(path),
+        "kind": trace.kind,
+        "clock": trace.clock,
+        "seconds": summary.seconds,
+        "tables": summary.rows,
+        "roles": summary.roles,
+        "writebacks": summary.reasons,
+        "lost_events_at_least": {str(cpu): count for cpu, count in summary.lost.items()},
+        "notes": list(trace.notes),
+        "written": written,
+    }
+
+
+def _tell(found: dict[str, Any]) -> None:
+    at_least = "at least " if found["lost_events_at_least"] else ""
+    events = sum(rows for name, rows in found["tables"].items() if name != "page_writes")
+    click.echo(f"{found['file']}: {found['kind']}, {at_least}{events:,} events in {found['seconds']:.3g} s")
+    for name, rows in sorted(found["tables"].items(), key=lambda row: -row[1]):
+        click.echo(f"  {rows:>12,} {name}")
+    if found["writebacks"]:
+        shares = ", ".join(f"{reason} {count}" for reason, count in sorted(found["writebacks"].items()))
+        click.echo(f"  write-backs by reason: {shares}")
+    for cpu, count in found["lost_events_at_least"].items():
+        click.echo(f"  core {cpu}: at least {count:,} events were lost before they were recorded")
+    for note in found["notes"]:
+        say(note)
+    for file in found["written"]:
+        say(f"written: {file}")
+
+
+command.add_command(simulate, "simulate")
+
+
+NAMED = 20  # lines that are not of the tool are named up to so many; all of them are counted
+
+
+class Line(NamedTuple):
+    """One line of the log: its number, its text, and what was understood of it."""
+
+    number: int
+    text: str
+    said: dict[str, Any] | None
+
+
+@command.command("tegrastats")
+@click.argument("log", metavar="FILE", type=click.File("r", encoding="utf-8-sig", errors="replace"))
+@json_option
+def tegrastats(log: Iterable[str], as_json: bool) -> None:
+    """Read a log of NVIDIA's tegrastats, of any Jetson, as the probes would have read it; `-` reads a pipe.
+
+    With --json it prints one JSON object for each line of the log: bytes, hertz, watts, degrees Celsius, and shares
+    from 0 to 1. What a line does not have is not in its object; a core that is off is null.
+    """
+    from tare.report.text.tegrastats import tegrastats_table
+
+    strange: list[Line] = []
+    understood = _understood(log, strange)
+    if as_json:
+        found = sum(_print_line(line) for line in understood)
+    else:
+        rows = [(line.number, line.said or {}) for line in understood]
+        found = len(rows)
+        if rows:
+            click.echo(tegrastats_table(rows, width()))
+    for line in strange[:NAMED]:
+        say(f"line {line.number} is not of tegrastats: {line.text[:60]!r}")
+    if strange:
+        say(f"{len(strange)} of {len(strange) + found} lines are not of tegrastats, and were passed over.")
+    if not found:
+        raise TareError("there is no line of tegrastats in this log; one begins like `RAM 534/3964MB (lfb 98x4MB)`.")
+
+
+def _understood(log: Iterable[str], strange: list[Line]) -> Iterator[Line]:
+    """The lines that were understood, one by one; the others go to `strange`."""
+    from tare.drivers.sensors.rails import parse_line
+
+    for number, text in enumerate(log, start=1):
+        line = Line(number, text.strip(), parse_line(text))
+        if line.said is None:
+            strange.append(line)
+        else:
+            yield line
+
+
+def _print_line(line: Line) -> bool:
+    click.echo(json.dumps(line.said, allow_nan=False, ensure_ascii=False))
+    return True
