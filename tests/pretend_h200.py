@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tare.drivers.gpus import nvml
+from tare.drivers.gpus import nvidia
 
 FOLDER = Path(__file__).with_name("pretend_nvml")
 
@@ -25,7 +25,7 @@ def put_in(monkeypatch: pytest.MonkeyPatch) -> Any:
     spec.loader.exec_module(library)
     library.begin()
     monkeypatch.setitem(sys.modules, "pynvml", library)
-    monkeypatch.setattr(nvml, "_opened", {})
+    monkeypatch.setattr(nvidia, "_opened", {})
     return library
 
 

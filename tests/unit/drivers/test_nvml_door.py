@@ -9,7 +9,7 @@ import pytest
 from pretend_h200 import put_in
 from tare.base.errors import DeviceLost, TareError
 from tare.base.host import LocalHost
-from tare.drivers.gpus import nvml
+from tare.drivers.gpus import nvidia
 from tare.testing import FakeHost
 
 
@@ -19,7 +19,7 @@ def library(monkeypatch):
 
 
 def the_gpu():
-    return nvml.gpus(LocalHost())[0]
+    return nvidia.gpus(LocalHost())[0]
 
 
 def test_a_gpu_says_what_it_is_and_does_in_base_units(library):
@@ -29,8 +29,8 @@ def test_a_gpu_says_what_it_is_and_does_in_base_units(library):
     assert gpu.energy_j() == pytest.approx(2936.251)
     assert gpu.power_w() == pytest.approx(79.158)
     assert gpu.memory_used_bytes() == 644939776
-    assert gpu.fields(nvml.POWER_INSTANT) == {nvml.POWER_INSTANT: 79476}
-    assert (gpu.clock_mhz(), gpu.clock_mhz(nvml.MEMORY)) == (345, 3201)
+    assert gpu.fields(nvidia.POWER_INSTANT) == {nvidia.POWER_INSTANT: 79476}
+    assert (gpu.clock_mhz(), gpu.clock_mhz(nvidia.MEMORY)) == (345, 3201)
     assert len(gpu.graphics_clocks_mhz()) == 110
     assert gpu.graphics_clocks_mhz()[0] == 345
 
@@ -43,7 +43,7 @@ def test_what_a_gpu_does_not_have_is_none(library):
 
 
 def test_a_field_that_the_driver_does_not_know_is_left_out(library):
-    assert the_gpu().fields(nvml.POWER_INSTANT, 9999) == {nvml.POWER_INSTANT: 79476}
+    assert the_gpu().fields(nvidia.POWER_INSTANT, 9999) == {nvidia.POWER_INSTANT: 79476}
 
 
 def test_an_unforeseen_error_is_not_taken_for_absence(library):
@@ -85,31 +85,31 @@ def test_throttle_reasons_are_found_under_their_old_name(library):
 def test_no_driver_is_a_sentence(library):
     library.change(no_driver=True)
 
-    assert "kernel driver is not loaded" in nvml.trouble(LocalHost())
+    assert "kernel driver is not loaded" in nvidia.trouble(LocalHost())
 
 
 def test_no_nvidia_ml_py_is_a_sentence_that_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(nvml, "_opened", {})
+    monkeypatch.setattr(nvidia, "_opened", {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    assert "[nvidia]'`" in nvml.trouble(LocalHost())
+    assert "[nvidia]'`" in nvidia.trouble(LocalHost())
 
 
 def test_a_driver_without_a_gpu_is_a_sentence(library):
     library.change(gpus=0)
 
-    assert "has no GPU" in nvml.trouble(LocalHost())
+    assert "has no GPU" in nvidia.trouble(LocalHost())
 
 
 def test_another_host_has_no_gpu_of_ours_unless_it_has_the_driver(library):
-    assert "no NVIDIA driver on fake" in nvml.trouble(FakeHost())
-    assert nvml.trouble(FakeHost(files={nvml.DRIVER: "NVRM version"})) is None
+    assert "no NVIDIA driver on fake" in nvidia.trouble(FakeHost())
+    assert nvidia.trouble(FakeHost(files={nvidia.DRIVER: "NVRM version"})) is None
 
 
 def test_a_second_gpu_has_a_label_of_its_own(library):
     library.change(gpus=2)
 
-    assert [gpu.label for gpu in nvml.gpus(LocalHost())] == ["gpu", "gpu1"]
+    assert [gpu.label for gpu in nvidia.gpus(LocalHost())] == ["gpu", "gpu1"]
 
 
 def test_settings_are_lost_with_the_last_client_when_persistence_is_off(library):
@@ -118,7 +118,7 @@ def test_settings_are_lost_with_the_last_client_when_persistence_is_off(library)
     gpu.lock_graphics_mhz(990, 990)
     assert gpu.clock_mhz() == 990
     library.nvmlShutdown()
-    nvml._opened.clear()
+    nvidia._opened.clear()
 
     assert the_gpu().clock_mhz() == 345
 
@@ -127,7 +127,7 @@ def test_settings_are_lost_with_the_last_client_when_persistence_is_off(library)
 def real(monkeypatch):
     """nvidia-ml-py itself."""
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    monkeypatch.setattr(nvml, "_opened", {})
+    monkeypatch.setattr(nvidia, "_opened", {})
     return importlib.import_module("pynvml")
 
 
@@ -141,13 +141,13 @@ def test_the_pretended_library_takes_what_the_real_one_takes(real, library):
 
 
 def test_the_numbers_of_fields_and_reasons_are_those_of_the_real_library(real):
-    assert real.NVML_FI_DEV_POWER_INSTANT == nvml.POWER_INSTANT
-    assert nvml.SW_POWER_CAP == real.NVML_FI_DEV_PERF_POLICY_POWER
-    assert (real.nvmlClocksEventReasonGpuIdle, real.nvmlClocksEventReasonSwPowerCap) == (1, nvml.REASON_SW_POWER)
-    assert (real.NVML_CLOCK_GRAPHICS, real.NVML_CLOCK_MEM) == (nvml.GRAPHICS, nvml.MEMORY)
-    assert (real.NVML_ERROR_GPU_IS_LOST, real.NVML_ERROR_NO_PERMISSION) == (nvml._LOST, nvml._NO_PERMISSION)
+    assert real.NVML_FI_DEV_POWER_INSTANT == nvidia.POWER_INSTANT
+    assert nvidia.SW_POWER_CAP == real.NVML_FI_DEV_PERF_POLICY_POWER
+    assert (real.nvmlClocksEventReasonGpuIdle, real.nvmlClocksEventReasonSwPowerCap) == (1, nvidia.REASON_SW_POWER)
+    assert (real.NVML_CLOCK_GRAPHICS, real.NVML_CLOCK_MEM) == (nvidia.GRAPHICS, nvidia.MEMORY)
+    assert (real.NVML_ERROR_GPU_IS_LOST, real.NVML_ERROR_NO_PERMISSION) == (nvidia._LOST, nvidia._NO_PERMISSION)
 
 
 def test_the_real_library_on_a_machine_without_a_driver_is_a_sentence(real):
-    why = nvml.trouble(LocalHost())
+    why = nvidia.trouble(LocalHost())
     assert why is None or "NVIDIA" in why

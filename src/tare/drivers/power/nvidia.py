@@ -27,8 +27,8 @@ from tare.base.errors import ControlNotHeld, DeviceLost, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.gpus import nvml
-from tare.drivers.gpus.nvml import GRAPHICS, MEMORY, Gpu
+from tare.drivers.gpus import nvidia
+from tare.drivers.gpus.nvidia import GRAPHICS, MEMORY, Gpu
 from tare.drivers.power.backend import NO_LIMIT, PowerRequest, Settings, every, known, nearest, unsupported
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -116,7 +116,7 @@ class Nvidia:
 
     def offers(self, host: Host) -> frozenset[str]:
         try:
-            return frozenset(_values(nvml.gpus(host)))
+            return frozenset(_values(nvidia.gpus(host)))
         except DeviceLost:
             return frozenset(_NAMES)  # it has not become a device without a GPU: reading says what is the matter
         except (TareError, OSError):
@@ -124,13 +124,13 @@ class Nvidia:
 
     def values(self, host: Host) -> dict[str, Sequence[Any]]:
         try:
-            return _values(nvml.gpus(host))
+            return _values(nvidia.gpus(host))
         except (TareError, OSError):
             return {}
 
     def obstacles(self, host: Host, request: PowerRequest) -> list[Ruling]:
         try:
-            stopped = [sentence for gpu in nvml.gpus(host) for sentence in _impossible(gpu, request)]
+            stopped = [sentence for gpu in nvidia.gpus(host) for sentence in _impossible(gpu, request)]
         except (TareError, OSError) as error:
             return [obstacle("needs.gpu", f"gpu: {str(error).rstrip('.')}.")]
         if request.asked() and isinstance(host, LocalHost) and os.geteuid() != 0:
@@ -139,7 +139,7 @@ class Nvidia:
 
     def target(self, host: Host, request: PowerRequest) -> Settings:
         return {
-            f"gpu.{gpu.index}.{name}": text for gpu in nvml.gpus(host) for name, text in _wanted(gpu, request).items()
+            f"gpu.{gpu.index}.{name}": text for gpu in nvidia.gpus(host) for name, text in _wanted(gpu, request).items()
         }
 
     def read(self, host: Host, request: PowerRequest) -> Settings:
@@ -147,7 +147,7 @@ class Nvidia:
 
     def write(self, host: Host, settings: Mapping[str, str]) -> None:
         """Persistence is the first to come on and the last to go off: without it nothing holds."""
-        found = {gpu.index: gpu for gpu in nvml.gpus(host)}
+        found = {gpu.index: gpu for gpu in nvidia.gpus(host)}
         known(self.name, settings, [f"gpu.{index}.{name}" for index in found for name in _FORMS])
         for key, text in settings.items():
             if _FORMS[key.rpartition(".")[2]].fullmatch(text) is None:
@@ -166,14 +166,14 @@ class Nvidia:
         names = ("persistence", "graphics_mhz")
         return {
             f"gpu.{gpu.index}.{name}": _standing(host, gpu, name)
-            for gpu in nvml.gpus(host)
+            for gpu in nvidia.gpus(host)
             if gpu.graphics_clocks_mhz()
             for name in names
         }
 
     def _for_dvfs(self, host: Host, text: Callable[[Gpu, int], str]) -> Settings:
         settings: Settings = {}
-        for gpu in nvml.gpus(host):
+        for gpu in nvidia.gpus(host):
             if supported := gpu.graphics_clocks_mhz():
                 now = _standing(host, gpu, "graphics_mhz")
                 upper = max(supported) if now == FREE else _ends(now)[1]
@@ -257,7 +257,7 @@ def _clock_text(gpu: Gpu, requested: float, supported: Sequence[int], field: str
 def _named(host: Host, request: PowerRequest) -> Iterator[tuple[Gpu, str]]:
     """The settings that a request is about, on each GPU."""
     requested = [name for field, name in _NAMES.items() if field in request.asked()]
-    for gpu in nvml.gpus(host):
+    for gpu in nvidia.gpus(host):
         yield from ((gpu, name) for name in (["persistence", *requested] if requested else []))
 
 
@@ -296,7 +296,7 @@ def _is_held(host: Host, gpu: Gpu, kind: int, mhz: str) -> bool:
         clock = gpu.clock_mhz(kind)
         if clock is not None and low <= clock <= high:
             return True
-        if clock is not None and clock < low and (gpu.reasons() or 0) & nvml.HELD_BACK:
+        if clock is not None and clock < low and (gpu.reasons() or 0) & nvidia.HELD_BACK:
             return True
         if (now_ns := host.clock.now_ns()) >= end_ns:
             return False

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, PositiveSeconds, cores
-from tare.drivers.gpus import devices
+from tare.drivers.gpus import nvidia
 from tare.drivers.kernel_files import FileFeed, KernelFile, number, text_of, within
 from tare.parts.protocols import Feed, Probe
 
@@ -52,7 +52,7 @@ def files_of(host: Host) -> Iterator[KernelFile]:
     for core in _cores(host):
         channel = Channel(f"frequency.cpu{core}_hz", "Hz", "gauge", "scaling_cur_freq of the core")
         yield KernelFile(f"{_CPUS}/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000), slow=True)
-    yield from devices.clock_files(Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU"))
+    yield from nvidia.clock_files(Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU"))
     for path in _MEMORY:
         channel = Channel("frequency.memory_hz", "Hz", "gauge", "clock of the memory controller")
         yield KernelFile(path, number(channel), slow=True)

@@ -26,9 +26,8 @@ from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, parse_share
 from tare.drivers.cgroups.tree import NAME_VARIABLE
-from tare.drivers.gpus import devices as integrated_gpu
-from tare.drivers.gpus import nvml, other_gpus
-from tare.drivers.gpus.nvml import Gpu as Device
+from tare.drivers.gpus import nvidia, other_gpus
+from tare.drivers.gpus.nvidia import Gpu as Device
 from tare.drivers.gpus.other_gpus import AmdGpu
 from tare.drivers.kernel_files import FileFeed
 from tare.parts.protocols import Feed, Probe, Reading
@@ -51,14 +50,14 @@ class Gpu(Probe):
     """So much of a core may be spent on asking the driver of each GPU; where answers are dear, they are fewer."""
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        why = nvml.trouble(host)
-        if why is None or integrated_gpu.is_there(host) or other_gpus.cards(host):
+        why = nvidia.trouble(host)
+        if why is None or nvidia.has_integrated(host) or other_gpus.cards(host):
             return []
         return [obstacle("needs.gpu", f"{why.rstrip('.')}; and no AMD or Intel GPU with sensors is there.")]
 
     def open(self, host: Host, scope: Scope) -> Feed:
         try:
-            devices = nvml.gpus(host)
+            devices = nvidia.gpus(host)
         except DeviceLost:
             raise
         except TareError:
@@ -70,9 +69,9 @@ class Gpu(Probe):
             return FileFeed("gpu", host, other_gpus.files(host))
         cards = GpuFeed(host, [_of_nvidia(host, device, self.share) for device in devices])
         tells_use = any(channel.name.endswith(".util") for channel in cards.channels)
-        if tells_use or not integrated_gpu.is_there(host):
+        if tells_use or not nvidia.has_integrated(host):
             return cards
-        return FileFeed("gpu", host, integrated_gpu.files())
+        return FileFeed("gpu", host, nvidia.integrated_files())
 
 
 class Source(NamedTuple):
@@ -203,7 +202,7 @@ def _of_amd(host: Host, device: AmdGpu, share: float) -> _Watched:
 
 def _power(device: Device) -> Source:
     def instant() -> float | None:
-        milliwatts = device.fields(nvml.POWER_INSTANT).get(nvml.POWER_INSTANT)
+        milliwatts = device.fields(nvidia.POWER_INSTANT).get(nvidia.POWER_INSTANT)
         # A GPU that answers draws power: the H200's driver was seen to say 0 just after a limit was set.
         return milliwatts / 1e3 if milliwatts else None
 
@@ -234,7 +233,7 @@ def _state(device: Device) -> list[Source]:
         Source(Channel(f"{label}.memory_used_bytes", "bytes", "gauge", "of all processes"), device.memory_used_bytes),
         Source(
             Channel(f"{label}.memory_clock_hz", "Hz", "gauge", "of the GPU's memory"),
-            lambda: _hz(device.clock_mhz(nvml.MEMORY)),
+            lambda: _hz(device.clock_mhz(nvidia.MEMORY)),
         ),
         Source(Channel(f"{label}.temperature_c", "C", "gauge", "of the die"), device.temperature_c),
     ]
@@ -286,11 +285,13 @@ class _Reason(NamedTuple):
 
 
 _REASONS = (
-    _Reason("sw_power", nvml.REASON_SW_POWER, nvml.SW_POWER_CAP, "clock lowered to stay below the power limit"),
-    _Reason("sw_thermal", nvml.REASON_SW_THERMAL, nvml.SW_THERMAL, "clock lowered by the driver for heat"),
-    _Reason("hw_thermal", nvml.REASON_HW_THERMAL, nvml.HW_THERMAL, "clock halved or worse by the hardware for heat"),
-    _Reason("hw_power_brake", nvml.REASON_HW_POWER_BRAKE, nvml.HW_POWER_BRAKE, "clock lowered by the power supply"),
-    _Reason("hw_slowdown", nvml.REASON_HW_SLOWDOWN, 0, "clock halved or worse by the hardware"),
+    _Reason("sw_power", nvidia.REASON_SW_POWER, nvidia.SW_POWER_CAP, "clock lowered to stay below the power limit"),
+    _Reason("sw_thermal", nvidia.REASON_SW_THERMAL, nvidia.SW_THERMAL, "clock lowered by the driver for heat"),
+    _Reason(
+        "hw_thermal", nvidia.REASON_HW_THERMAL, nvidia.HW_THERMAL, "clock halved or worse by the hardware for heat"
+    ),
+    _Reason("hw_power_brake", nvidia.REASON_HW_POWER_BRAKE, nvidia.HW_POWER_BRAKE, "clock lowered by the power supply"),
+    _Reason("hw_slowdown", nvidia.REASON_HW_SLOWDOWN, 0, "clock halved or worse by the hardware"),
 )
 
 

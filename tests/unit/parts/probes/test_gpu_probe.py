@@ -7,7 +7,7 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import Scope
-from tare.drivers.gpus import nvml
+from tare.drivers.gpus import nvidia
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost
 
@@ -19,7 +19,7 @@ def library(monkeypatch):
 
 @pytest.fixture
 def host():
-    return FakeHost(files={nvml.DRIVER: "NVRM version: 580"})
+    return FakeHost(files={nvidia.DRIVER: "NVRM version: 580"})
 
 
 def values(readings):
@@ -103,7 +103,7 @@ def test_a_driver_that_does_not_count_throttling_is_asked_each_second(library, h
     library.change(throttled_ns={})
     feed = Gpu(share=1).open(host, Scope())
     feed.poll()
-    library.change(reasons=nvml.REASON_HW_THERMAL)
+    library.change(reasons=nvidia.REASON_HW_THERMAL)
     found = later(feed, host)
 
     assert (found["gpu.throttle_hw_thermal_s"], found["gpu.throttle_sw_power_s"]) == (1.0, 0.0)
@@ -141,7 +141,7 @@ def test_a_process_of_another_user_is_foreign(library, host):
     def read(path):
         if str(path).endswith("/environ"):
             raise PermissionError(13, "Permission denied")
-        if str(path) != nvml.DRIVER:
+        if str(path) != nvidia.DRIVER:
             raise FileNotFoundError(path)
         return "NVRM version: 580"
 

@@ -6,7 +6,7 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import LocalHost, Scope
-from tare.drivers.gpus import nvml
+from tare.drivers.gpus import nvidia
 from tare.drivers.kernel_files import sensors_by_word, temperatures_c
 from tare.parts.probes.frequency import Frequency
 from tare.parts.probes.gpu import Gpu
@@ -269,7 +269,7 @@ def test_a_jetsons_gpu_is_told_by_the_kernel_and_needs_no_nvml(board, tmp_path):
 def test_a_card_beside_a_boards_own_gpu_is_the_one_that_is_told(tmp_path, monkeypatch):
     put_in(monkeypatch)
     jetson.nano(tmp_path)
-    driver = tmp_path / nvml.DRIVER.lstrip("/")
+    driver = tmp_path / nvidia.DRIVER.lstrip("/")
     driver.parent.mkdir(parents=True, exist_ok=True)
     driver.write_text("NVRM version: 580")
     _, feed = opened(Gpu(), tmp_path)
