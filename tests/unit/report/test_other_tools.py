@@ -1,11 +1,16 @@
-"""What experiment trackers get of a store: a run per trial and the verdicts; CI has not got their libraries."""
+"""A store for other tools: OpenMetrics, Perfetto, experiment trackers."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 import struct
 import sys
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,12 +18,114 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import some_weighings as some
 from tare.analysis.weighing import weigh
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import report, tare
 from tare.records.store import Store
 from tare.report import other_tools
-from tare.report.other_tools import Run, runs_of
+from tare.report.other_tools import Numbers, Run, as_openmetrics, runs_of
+
+# OpenMetrics text: what the format demands, what a hostile label cannot do, and who may read it while a study runs.
+
+SAMPLE = re.compile(r'(tare_\w+)\{((?:\w+="(?:[^"\\\n]|\\["\\n])*",?)+)\} (\S+)')
+
+
+def lines_of(text: str) -> list[tuple[str, dict[str, str], float]]:
+    """Every sample; a line that is neither one nor a comment fails."""
+    found = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            sample = SAMPLE.fullmatch(line)
+            assert sample, line
+            labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', sample[2]))
+            found.append((sample[1], labels, float(sample[3])))
+    return found
+
+
+def test_every_family_is_declared_once_stands_together_and_the_text_has_its_end() -> None:
+    weighing = some.several().weighing
+    stores = [Numbers("a", {"ok": 3}, 4, weighing), Numbers("b", {"ok": 1, "failed": 2}, 9)]
+    text = as_openmetrics(stores)
+    declared = re.findall(r"^# TYPE (\w+) gauge$", text, re.MULTILINE)
+    names = [name for name, _, _ in lines_of(text)]
+    grouped = [name for name, _ in itertools.groupby(names)]
+    assert declared == grouped
+    assert len(declared) == len(set(declared))
+    assert text.endswith("\n# EOF\n")
+
+
+def test_a_verdict_is_one_of_four_and_its_effect_the_store_s() -> None:
+    weighing = some.normal().weighing
+    samples = lines_of(as_openmetrics([Numbers("s", {}, 0, weighing)]))
+    for each in weighing.comparisons:
+        ours = [s for s in samples if s[1].get("level") == each.level and s[1].get("metric") == each.metric]
+        assert [s[1]["verdict"] for s in ours if s[0] == "tare_verdict" and s[2]] == [each.verdict]
+        assert [s[2] for s in ours if s[0] == "tare_effect_ratio"] == [each.effect]
+    assert len([s for s in samples if s[0] == "tare_verdict"]) == 4 * len(weighing.comparisons + weighing.tested)
+
+
+def test_an_unknown_value_is_absent() -> None:
+    weighing = some.normal().weighing
+    without = replace(weighing, comparisons=(replace(weighing.comparisons[0], low=None, high=None),), tested=())
+    names = {name for name, _, _ in lines_of(as_openmetrics([Numbers("s", {}, 0, without)]))}
+    assert "tare_effect_ratio" in names
+    assert not names & {"tare_effect_low_ratio", "tare_effect_high_ratio"}
+
+
+def test_a_label_cannot_add_a_line_or_a_label() -> None:
+    hostile = 'x"} 1\n# EOF\ntare_trials{state="\\'
+    text = as_openmetrics([Numbers(hostile, {"ok": 1}, 1)])
+    assert len(lines_of(text)) == 2
+    assert text.count("\n# EOF") == 1
+
+
+# A store as a trace of Chrome's format, from kept stores.
+
+KEPT = Path(__file__).parents[3] / "studies-results" / "cpu2"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    file = tmp_path_factory.mktemp("trace") / "trace.json"
+    pack = KEPT / "s0-seccomp.tare"
+    done = CliRunner().invoke(tare, ["report", str(pack), "--format", "perfetto", "-o", str(file)])
+    assert done.exit_code == 0, done.output
+    found: list[dict[str, Any]] = json.loads(file.read_text())["traceEvents"]
+    return found
+
+
+def test_each_trial_is_a_process_with_slices_and_counters(written: list[dict[str, Any]]) -> None:
+    with Store.open(KEPT / "s0-seccomp.tare") as store:
+        trials = len(store.records())
+    named = [each for each in written if each["name"] == "process_name"]
+    assert len(named) == trials
+    kinds = Counter(each["ph"] for each in written)
+    assert kinds["X"] > 0
+    assert kinds["C"] > 0
+
+
+def test_every_event_has_what_the_format_asks_for(written: list[dict[str, Any]]) -> None:
+    for each in written:
+        assert {"ph", "pid", "name"} <= each.keys()
+        if each["ph"] != "M":
+            assert isinstance(each["ts"], float)
+        if each["ph"] == "X":
+            assert each["dur"] >= 0
+            assert each["tid"] > 0
+
+
+def test_slices_of_a_track_do_not_overlap(written: list[dict[str, Any]]) -> None:
+    tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for each in written:
+        if each["ph"] == "X":
+            tracks.setdefault((each["pid"], each["tid"]), []).append((each["ts"], each["ts"] + each["dur"]))
+    for spans in tracks.values():
+        spans.sort()
+        assert all(end <= begin + 1e-3 for (_, end), (begin, _) in pairwise(spans))
+
+
+# What experiment trackers get of a store: a run per trial and the verdicts; CI has not got their libraries.
 
 _BLOCK, _WHOLE_OR_LAST = 32768, (1, 4)
 PACK = Path(__file__).parents[3] / "studies-results" / "cpu2" / "s4-platforms.tare"
