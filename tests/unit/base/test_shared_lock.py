@@ -23,12 +23,12 @@ RUN = """
 import os, sys
 from pathlib import Path
 from tare.base.errors import BusyError
-from tare.base import locks
+from tare.base import processes
 from tare.trial.device import DeviceLock
 uid, folder, state = int(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
 os.setgid(uid)
 os.setuid(uid)
-locks.FOLDERS = (folder,)
+processes.LOCK_FOLDERS = (folder,)
 try:
     with DeviceLock(state, "dev", "theirs"):
         print("has it", flush=True)
