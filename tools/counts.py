@@ -28,8 +28,8 @@ SMALL_FUNCTION = 6  # code lines, at most
 # What --check refuses, as "at most"; a count without a limit is only printed.
 LIMITS: dict[str, float] = {
     "code_lines": 71_600,  # the aim is 47,200
-    "files": 520,  # the aim is about 300: 61 are `__init__.py`, 65 are one part, network, data set ... a file
-    "largest_folder": 28,
+    "files": 450,  # the aim is about 300: 55 are `__init__.py`, 97 are one part, network, data set ... a file
+    "largest_folder": 25,
     "verbs": 16,
     "cycles": 0,
 }

@@ -197,7 +197,7 @@ def tenants(store: Store, margin: float) -> Result:
 
     The store is of a study with `tenants: [1, 4]` or `tenants: [1, {beside: {torch_infer: {}}}]`.
     """
-    from tare.analysis.tenants import sharing
+    from tare.analysis.resources.tenants import sharing
     from tare.report.text.analyse import sharing_text
 
     found = sharing(store.records(), margin=margin)

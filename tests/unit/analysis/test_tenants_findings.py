@@ -9,7 +9,7 @@ import pytest
 
 from analysis_figures import record
 from some_records import because
-from tare.analysis.tenants import jain, sharing
+from tare.analysis.resources.tenants import jain, sharing
 from tare.base.errors import StudyError
 from tare.records.model import Record
 from tare.report.text.analyse import sharing_text

@@ -10,8 +10,8 @@ from tare.analysis.model import Comparison, Estimate
 from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
+from tare.analysis.resources.tenants import Sharing
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
-from tare.analysis.tenants import Sharing
 from tare.analysis.variability import Plan, Variability
 from tare.base.text import (
     count_text,
