@@ -149,6 +149,37 @@ def test_training_and_inference_of_one_model_are_two_jobs_with_a_front_each(tmp_
     assert len(best) == 4  # each job has its own
 
 
+def test_batches_are_compared_by_the_sample_and_language_models_by_the_token() -> None:
+    """A larger batch takes longer for a step; by the step the smallest would always win."""
+    with TemporaryDirectory(dir=MEMORY) as folder, Store.open(mode_store(Path(folder, "modes"))) as store:
+        evidence = evidence_of(store)
+        plain = [
+            replace(
+                each,
+                settings={"platform": "bare", "workload": "torch_train", "workload.batch": batch},
+                metrics={"step_s": 1.0 + batch / 100, "energy_step_j": 10.0 + batch},
+            )
+            for each, batch in zip(evidence.records, (1, 1, 8, 8, 64, 64), strict=False)
+        ]
+        samples = time_energy_figure(replace(evidence, records=plain))
+        of_token = {"time_token_s": 1.0, "energy_token_j": 5.0}
+        batches = [
+            replace(each, metrics=each.metrics | {n: v / each.settings["workload.batch"] for n, v in of_token.items()})
+            for each in plain
+        ]
+        tokens = time_energy_figure(replace(evidence, records=batches))
+        pixels = [
+            replace(each, settings={"platform": "bare", "workload.pixels": each.settings["workload.batch"]})
+            for each in plain
+        ]
+
+        assert time_energy_figure(replace(evidence, records=pixels)) is None  # what a step holds is not known
+    for figure, called in ((tokens, "time per token"), (samples, "time per sample")):
+        assert figure is not None
+        assert called in figure.headers[2]
+        assert [row[1].text for row in figure.rows if row[-1].text == "yes"] == ["batch 64"]
+
+
 def test_predictions_are_of_modes_that_were_held_out_and_are_near(made: Any) -> None:
     time, energy = made["modes"]["predicted-time"], made["modes"]["predicted-energy"]
 

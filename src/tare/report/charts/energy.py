@@ -14,6 +14,14 @@ from tare.analysis.choose.modes import Columns, ModeTable, modes_of
 from tare.analysis.choose.predictions import Answer, predict
 from tare.analysis.model import Estimate
 from tare.analysis.observations import record_observations
+from tare.analysis.work import (
+    PER_SAMPLE,
+    is_counted,
+    is_per_sample,
+    samples_of,
+    unlike_work,
+    with_per_sample,
+)
 from tare.base.errors import TareError
 from tare.base.text import count_text, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.model import Record, varied
@@ -24,7 +32,7 @@ from tare.report.charts.layout import axis_title, tooltip
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows, shape_of
 from tare.report.naming import last_part, legend, level_names, setting_name, some_of
 
-_STEP = "energy_step_j"
+_OF_ONE = {"energy_token_j": "token", "energy_step_j": ""}  # what the energy is of; "": what the study calls a step
 _NAMES = {
     BASELOAD: "baseload: the idle device in the same time",
     INCREMENTAL: "incremental: beyond it",
@@ -33,21 +41,21 @@ _NAMES = {
 
 
 def energy_figure(evidence: ReportData) -> Figure | None:
-    """A lane for each level that has energy: a step's where all have steps, else the run's; None where none has."""
+    """A lane for each level that has energy: a token's or a step's where all have it, else the run's."""
     held = {level: found for level, found in evidence.weighing.medians.items() if ENERGY in found}
     ordered = {level: held[level] for level in dict.fromkeys([*evidence.level_hrefs, *held]) if level in held}
     if not ordered:
         return None
-    a_step = all(_STEP in found for found in ordered.values())
-    parts = {level: _parts(found, a_step) for level, found in ordered.items()}
-    title = f"Energy of a {evidence.weighing.unit if a_step else 'run'}: baseload and incremental"
+    metric = next((each for each in _OF_ONE if all(each in found for found in ordered.values())), ENERGY)
+    parts = {level: _parts(found, metric) for level, found in ordered.items()}
+    title = f"Energy of a {_OF_ONE.get(metric, 'run') or evidence.weighing.unit}: baseload and incremental"
     reading = f"{_told(evidence, parts)} Measured: {in_words(_scopes(evidence))}."
     return bars_figure("energy", title, reading, evidence.weighing, parts, _NAMES, evidence.level_hrefs, ENERGY)
 
 
-def _parts(found: Mapping[str, Estimate], a_step: bool) -> dict[str, float]:
+def _parts(found: Mapping[str, Estimate], metric: str) -> dict[str, float]:
     """The two parts, in the proportion that they have in the run; the whole where the idle power is not known."""
-    whole = found[_STEP if a_step else ENERGY].value
+    whole = found[metric].value
     if BASELOAD not in found or INCREMENTAL not in found:
         return {ENERGY: whole}
     both = found[BASELOAD].value + found[INCREMENTAL].value
@@ -77,7 +85,7 @@ def _scopes(evidence: ReportData) -> list[str]:
 
 FEWEST = 3  # two points make a comparison, and no front
 WIDE = 5  # times the smallest: then the axis is logarithmic
-PAIRS = (("step_s", "energy_step_j"), ("wall_s", "energy_j"))
+PAIRS = (("time_token_s", "energy_token_j"), ("step_s", "energy_step_j"), ("wall_s", "energy_j"))
 ALL = "all configurations"
 
 
@@ -97,10 +105,22 @@ def time_energy_figure(evidence: ReportData) -> Figure | None:
     records = [record for held in evidence.usable().values() for record in held]
     for time, energy in PAIRS:
         having = [record for record in records if time in record.compared and energy in record.compared]
+        if unlike_work(record.settings for record in having) and not is_per_sample(time):
+            having, time, energy = _of_samples(having, time, energy)
         spots = _spots(having, time, energy) if having else []
         if len(spots) >= FEWEST:
             return _figure(spots, time, energy, evidence.weighing.unit)
     return None
+
+
+def _of_samples(records: Sequence[Record], time: str, energy: str) -> tuple[list[Record], str, str]:
+    """Steps of unlike work by their samples; none where these are not known, or a run is what was measured."""
+    unlike = unlike_work(record.settings for record in records)
+    if time not in PER_SAMPLE or not is_counted(unlike) or any(samples_of(each.settings) is None for each in records):
+        return [], time, energy
+    for name in (time, energy):
+        records = [with_per_sample(record, name, PER_SAMPLE[name]) for record in records]
+    return list(records), PER_SAMPLE[time], PER_SAMPLE[energy]
 
 
 def _by_job(records: Sequence[Record], ways: Sequence[str], values: Sequence[str]) -> list[TrialRow]:
