@@ -40,6 +40,7 @@ class IdlePower:
     values_w: tuple[float, ...]  # of each trial
     trials: tuple[str, ...]
     key: Key
+    suspended: bool = False
 
 
 def is_idle(record: Record) -> bool:
@@ -47,6 +48,10 @@ def is_idle(record: Record) -> bool:
     argv = record.settings.get("workload.argv")
     sleeps = isinstance(argv, list) and len(argv) == 2 and str(argv[0]).rpartition("/")[2] == "sleep"
     return record.settings.get("workload") == IDLE or sleeps
+
+
+def is_suspended(record: Record) -> bool:
+    return record.settings.get("workload.state") == "suspended"
 
 
 def key_of(record: Record) -> Key:
@@ -70,29 +75,30 @@ def idle_powers(records: Iterable[Record]) -> list[IdlePower]:
         return []
     quiet = [_without_workload(record) for record in usable]
     label = cells(quiet, "platform")
-    groups = grouped(usable, lambda record: (key_of(record), bool(record.settings.get(LOGGING))))
+    groups = grouped(usable, lambda record: (key_of(record), bool(record.settings.get(LOGGING)), is_suspended(record)))
     found = [
         _idle_power(key, logging, label.label(_without_workload(group[0])), group)
-        for (key, logging), group in groups.items()
+        for (key, logging, _), group in groups.items()
     ]
     return sorted(found, key=lambda each: (each.label, each.logging))
 
 
 def by_mode(found: Iterable[IdlePower]) -> dict[Key, IdlePower]:
-    """The idle power to hold a trial's energy against: without a logging script beside it."""
-    return {each.key: each for each in found if not each.logging}
+    """The idle power to hold a trial's energy against: awake, and without a logging script beside it."""
+    return {each.key: each for each in found if not each.logging and not each.suspended}
 
 
 def _idle_power(key: Key, logging: bool, label: str, group: Sequence[Record]) -> IdlePower:
     values = tuple(record.compared[POWER] for record in group)
     return IdlePower(
-        label=label,
+        label=f"{label}, suspended" if is_suspended(group[0]) else label,
         logging=logging,
         power_w=median_estimate(values),
         scope=str(energy_facts(group[0]).get("scope", "")),
         values_w=values,
         trials=tuple(record.trial for record in group),
         key=key,
+        suspended=is_suspended(group[0]),
     )
 
 

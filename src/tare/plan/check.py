@@ -99,6 +99,26 @@ def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> It
             yield from checks.first_time(kind, part)
         yield from _hidden_programs(cell, host)
         yield from _unsettable_options(cell)
+        yield from _sleeps_badly(cell)
+
+
+def _sleeps_badly(cell: Cell) -> Iterator[Ruling]:
+    """What a cell lacks that suspends the device: every such trial would fail, or tell nothing."""
+    about = f"workload {cell.workload.part_name()}"
+    if not any(tenant.workload.asleep_s() for tenant in cell.everyone()):
+        return
+    if len(cell.everyone()) > 1 or [part.part_name() for part in cell.platforms] != ["bare"]:
+        sentence = "a device is suspended as a whole: on `platform: bare`, with no tenant beside it."
+        yield obstacle("needs.outermost", sentence).about(about)
+    if not any(control.part_name() == "wake_on_lan" for control in cell.controls):
+        sentence = "what may wake a suspended device has to be known: name the control `wake_on_lan: on`, or `off`."
+        yield obstacle("needs.value", sentence).about(about)
+    if not any(getattr(probe, "energy", None) is not None for probe in cell.probes):
+        sentence = (
+            "a suspended device is measured by a meter at the socket that counts on: name the probe `external` with "
+            "the column of its counter, `energy`."
+        )
+        yield obstacle("needs.value", sentence).about(about)
 
 
 def _unsettable_options(cell: Cell) -> Iterator[Ruling]:

@@ -1,0 +1,94 @@
+"""What may wake the device from a sleep: its network cards, on a magic packet or not at all; the clock's alarm is ours.
+
+`idle: {state: suspended}` sets that alarm in the middle of a trial. It is part of the state here, so that one which a
+killed run left behind is taken away with the rest. Cards are set by `ethtool`, by name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from tare.base.errors import TareError
+from tare.base.host import Host, LocalHost
+from tare.base.rulings import Ruling, obstacle
+from tare.base.units import OnOff
+from tare.drivers.kernel_files import alarm_of, text_of, waking_clock
+from tare.parts.protocols import Control, Json
+
+ALARM = "alarm"
+MAGIC, NEVER = "g", "d"  # ethtool's letters
+_LETTERS = re.compile(r"[pumbagsfd]+")
+_SUPPORTS = re.compile(r"^\s*Supports Wake-on: (\S+)$", re.MULTILINE)
+_NOW = re.compile(r"^\s*Wake-on: (\S+)$", re.MULTILINE)
+
+
+class WakeOnLan(Control):
+    """Lets a magic packet wake the device by every network card that can, or nothing that comes over the network."""
+
+    short: ClassVar[str | None] = "state"
+    example: ClassVar[Mapping[str, Json]] = {"state": "on"}
+
+    state: OnOff
+    """on: the cards listen for a magic packet while the device sleeps, which takes power; off: they do not."""
+
+    def knob(self) -> str:
+        return "wake_on_lan"
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if not (cards := _cards(host)):
+            return [obstacle("needs.hardware", "this device has no network card of its own.")]
+        if host.run(["ethtool", "--version"]).code != 0:
+            return [
+                obstacle("needs.program", "`ethtool` sets what wakes a network card, and is not there; install it.")
+            ]
+        if not _listening(host):
+            return [obstacle("needs.hardware", f"no network card here ({', '.join(cards)}) can wake the device.")]
+        if isinstance(host, LocalHost) and os.geteuid() != 0:
+            return [obstacle("needs.root", "setting what wakes a network card needs root.")]
+        if at := alarm_of(host, waking_clock(host)):
+            sentence = f"the clock's alarm is set already, for {at} s of its time, and is not ours to clear."
+            return [obstacle("needs.value", sentence)]
+        return []
+
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
+        return {ALARM: "", **dict.fromkeys(_listening(host), MAGIC if self.state == "on" else NEVER)}
+
+    def read(self, host: Host) -> Json | None:
+        return {ALARM: alarm_of(host, waking_clock(host)), **_listening(host)}
+
+    def detours(self, host: Host, state: Json) -> list[Json]:
+        """There was no alarm when we came, so that whichever is set now is the one of a sleep that was cut off."""
+        return [{**state, ALARM: at}] if (at := alarm_of(host, waking_clock(host))) else []
+
+    def write(self, host: Host, state: Json) -> None:
+        now = self.read(host)
+        if not isinstance(state, dict) or now is None or state.keys() != now.keys() or not _is_sound(state):
+            raise TareError(f"wake_on_lan: {state!r} is no state of this device's network cards")
+        if now[ALARM] and not state[ALARM]:
+            host.write(f"{waking_clock(host)}/wakealarm", "0")
+        for card, letters in state.items():
+            if card != ALARM and letters != now[card]:
+                host.run(["ethtool", "-s", card, "wol", letters]).checked()
+
+
+def _cards(host: Host) -> list[str]:
+    """The network cards that are hardware, by name: those of containers and bridges have no device."""
+    names = re.findall(r"^\s*([^\s:]+):", text_of(host, "/proc/net/dev") or "", re.MULTILINE)
+    return [name for name in names if text_of(host, f"/sys/class/net/{name}/device/uevent") is not None]
+
+
+def _listening(host: Host) -> dict[str, str]:
+    """What wakes each card that a magic packet can wake, in ethtool's letters."""
+    told = {card: host.run(["ethtool", card]).out for card in _cards(host)}
+    able = {card for card, text in told.items() if (found := _SUPPORTS.search(text)) and MAGIC in found[1]}
+    return {card: found[1] for card, text in told.items() if card in able and (found := _NOW.search(text))}
+
+
+def _is_sound(state: Mapping[str, Json]) -> bool:
+    """A state from the journal is data from a file."""
+    cards = [text for name, text in state.items() if name != ALARM]
+    return all(isinstance(text, str) and _LETTERS.fullmatch(text) for text in cards)
