@@ -21,6 +21,7 @@ from tare.records.trials import device_of, grouped, usable_trials
 
 IDLE = "idle"  # the workload
 LOGGING = "workload.logging"
+ASLEEP = ("workload.state", "suspended")  # a device that slept was idle in a mode of its own
 POWER = "power_mean_w"
 # What an idle device does not feel: controls of the data, and limits of a workload that has nothing to do.
 OF_DATA = ("page_cache", "storage", "dirty")
@@ -40,7 +41,6 @@ class IdlePower:
     values_w: tuple[float, ...]  # of each trial
     trials: tuple[str, ...]
     key: Key
-    suspended: bool = False
 
 
 def is_idle(record: Record) -> bool:
@@ -50,15 +50,9 @@ def is_idle(record: Record) -> bool:
     return record.settings.get("workload") == IDLE or sleeps
 
 
-def is_suspended(record: Record) -> bool:
-    return record.settings.get("workload.state") == "suspended"
-
-
 def key_of(record: Record) -> Key:
     """The device, what was measured of it, and its platform and mode: only like may be taken from like."""
-    mode = tuple(
-        sorted((name, text(value)) for name, value in record.settings.items() if value is not None and _is_mode(name))
-    )
+    mode = tuple(sorted((name, text(value)) for name, value in _mode(record).items() if value is not None))
     return device_of(record), str(energy_facts(record).get("source", "")), mode
 
 
@@ -75,36 +69,40 @@ def idle_powers(records: Iterable[Record]) -> list[IdlePower]:
         return []
     quiet = [_without_workload(record) for record in usable]
     label = cells(quiet, "platform")
-    groups = grouped(usable, lambda record: (key_of(record), bool(record.settings.get(LOGGING)), is_suspended(record)))
+    groups = grouped(usable, lambda record: (key_of(record), bool(record.settings.get(LOGGING))))
     found = [
         _idle_power(key, logging, label.label(_without_workload(group[0])), group)
-        for (key, logging, _), group in groups.items()
+        for (key, logging), group in groups.items()
     ]
     return sorted(found, key=lambda each: (each.label, each.logging))
 
 
 def by_mode(found: Iterable[IdlePower]) -> dict[Key, IdlePower]:
-    """The idle power to hold a trial's energy against: awake, and without a logging script beside it."""
-    return {each.key: each for each in found if not each.logging and not each.suspended}
+    """The idle power to hold a trial's energy against: without a logging script beside it."""
+    return {each.key: each for each in found if not each.logging}
 
 
 def _idle_power(key: Key, logging: bool, label: str, group: Sequence[Record]) -> IdlePower:
     values = tuple(record.compared[POWER] for record in group)
     return IdlePower(
-        label=f"{label}, suspended" if is_suspended(group[0]) else label,
+        label=label,
         logging=logging,
         power_w=median_estimate(values),
         scope=str(energy_facts(group[0]).get("scope", "")),
         values_w=values,
         trials=tuple(record.trial for record in group),
         key=key,
-        suspended=is_suspended(group[0]),
     )
 
 
 def _without_workload(record: Record) -> Record:
     """As labels should tell it: by its platform and mode, for how long it was watched and by what is the same."""
-    return replace(record, settings={name: value for name, value in record.settings.items() if _is_mode(name)})
+    return replace(record, settings=_mode(record))
+
+
+def _mode(record: Record) -> dict[str, Any]:
+    """Its platform and mode; asleep is one too."""
+    return {name: value for name, value in record.settings.items() if _is_mode(name) or (name, value) == ASLEEP}
 
 
 def _is_mode(name: str) -> bool:

@@ -15,22 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tare.base.rulings import Ruling, read_rulings
-from tare.figures.asleep import Asleep, asleep
-from tare.figures.energy_sources import (
-    COUNTER,
-    RUN,
-    SCOPES,
-    SHARED,
-    Pace,
-    Source,
-    Span,
-    pace_of,
-    scope_of,
-    sources,
-    span_of,
-    widest,
-)
-from tare.figures.evidence import Evidence, overlap_ns, run_ns, steps_ns
+from tare.figures.asleep import COUNTER, asleep
+from tare.figures.energy_sources import RUN, SHARED, Pace, Source, Span, pace_of, scope_of, sources, span_of, widest
+from tare.figures.evidence import Evidence, overlap_ns, run_ns
 from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
 from tare.figures.power_series import PARTIAL, Amount, Times, Values, counted, integral, sensor_step
 from tare.figures.steps import Steps
@@ -259,12 +246,8 @@ def power_trouble(evidence: Evidence, limits: Thresholds) -> Iterator[Ruling]:
             t_ns, watts = evidence.series[channel]
             yield from _is_stuck(evidence, channel, t_ns, watts, limits)
     for channel, (t_ns, joules) in evidence.series.items():
-        if (
-            channel.endswith("_j")
-            and channel != COUNTER
-            and (still := _longest_still(t_ns, joules))
-            and _seconds(still) >= limits.stuck_s
-        ):
+        still = _longest_still(t_ns, joules) if channel.endswith("_j") and channel != COUNTER else None
+        if still and _seconds(still) >= limits.stuck_s:
             sentence = f"power sensor: {channel} stood still for {_seconds(still):.0f} s."
             yield Ruling("power.counter-still", "suspect", channel, sentence)
 
@@ -331,7 +314,7 @@ def energy_of_trial(
     if windows_of(evidence.facts) is not None:
         return None  # the device's power was that of all sides
     if settings.get("workload.state") == "suspended":
-        return _energy_asleep(evidence)
+        return Energy(*asleep(evidence))
     if evidence.neighbours:
         window = overlap_ns(evidence.marks, evidence.neighbours, evidence.result)
         span = None if window is None else Span(*window, what=SHARED)
@@ -357,17 +340,6 @@ def energy_of_trial(
     if bounded and not evidence.neighbours:
         energy = _with_the_whole_run(energy, reported, abouts, run_ns(evidence.result), evidence.slept_s)
     return _without_what_sensors_belie(energy, _belied(evidence))
-
-
-def _energy_asleep(evidence: Evidence) -> Energy:
-    """What a suspended device drew, by the counter of its meter; sensors of its own slept too."""
-    slept_s, window = evidence.facts.get("slept_s", 0.0), steps_ns(evidence.marks)
-    found = asleep(evidence.series, window, slept_s)
-    facts = {"source": "external", "scope": SCOPES["external"], "window": "the time asleep", "window_s": slept_s,
-             "claimed": isinstance(found, Asleep), "doubts": [], "suspicions": []}  # fmt: skip
-    if isinstance(found, str):
-        return Energy({}, {**facts, "doubts": [Ruling("energy.asleep", "note", "external", found).as_json()]})
-    return Energy(found.metrics(slept_s), {**facts, "sources": {"external": found.as_json()}})
 
 
 _BOUNDED = 2  # since this version of the thresholds energy has a bound, and GPUs have figures of their own

@@ -103,22 +103,18 @@ def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> It
 
 
 def _sleeps_badly(cell: Cell) -> Iterator[Ruling]:
-    """What a cell lacks that suspends the device: every such trial would fail, or tell nothing."""
-    about = f"workload {cell.workload.part_name()}"
-    if not any(tenant.workload.asleep_s() for tenant in cell.everyone()):
-        return
-    if len(cell.everyone()) > 1 or [part.part_name() for part in cell.platforms] != ["bare"]:
-        sentence = "a device is suspended as a whole: on `platform: bare`, with no tenant beside it."
-        yield obstacle("needs.outermost", sentence).about(about)
-    if not any(control.part_name() == "wake_on_lan" for control in cell.controls):
-        sentence = "what may wake a suspended device has to be known: name the control `wake_on_lan: on`, or `off`."
-        yield obstacle("needs.value", sentence).about(about)
-    if not any(getattr(probe, "energy", None) is not None for probe in cell.probes):
-        sentence = (
-            "a suspended device is measured by a meter at the socket that counts on: name the probe `external` with "
-            "the column of its counter, `energy`."
-        )
-        yield obstacle("needs.value", sentence).about(about)
+    """What a cell lacks that suspends the device: every such trial would fail, or show nothing."""
+    sleeps = any(tenant.workload.asleep_s() for tenant in cell.everyone())
+    alone = len(cell.everyone()) == 1 and [part.part_name() for part in cell.platforms] == ["bare"]
+    held = any(control.part_name() == "wake_on_lan" for control in cell.controls)
+    counted = any(getattr(probe, "energy", None) is not None for probe in cell.probes)
+    for is_there, what in (
+        (alone, "`platform: bare`, with no tenant beside it"),
+        (held, "the control `wake_on_lan: on`, or `off`"),
+        (counted, "a meter at the socket that counts energy, `external: {energy: COLUMN}`"),
+    ):
+        if sleeps and not is_there:
+            yield obstacle("needs.value", f"a device that is suspended takes {what}.").about("workload idle")
 
 
 def _unsettable_options(cell: Cell) -> Iterator[Ruling]:

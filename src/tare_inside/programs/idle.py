@@ -28,8 +28,8 @@ def rest(settle_s, seconds, period_s):
     marks.end("step", 0)
 
 
-def suspend(settle_s, seconds, clock, power_state):
-    """Sleep to memory. What goes wrong before is told, and nothing sleeps that no alarm would wake."""
+def suspend(settle_s, seconds, _period_s, clock, power_state):
+    """Sleep to memory. What goes wrong before is reported, and nothing sleeps that no alarm would wake."""
     time.sleep(settle_s)
     alarm = os.path.join(clock, "wakealarm")
     due = str(int(read(os.path.join(clock, "since_epoch"))) + int(seconds))
@@ -38,7 +38,7 @@ def suspend(settle_s, seconds, clock, power_state):
         write(alarm, due)
         try:
             if read(alarm) != due:
-                sys.exit("%s: it was told %s, and says %r. The device was not suspended." % (what, due, read(alarm)))
+                sys.exit("%s: %s was written, and it has %r. The device did not sleep." % (what, due, read(alarm)))
             what = "the kernel refused to suspend the device (its log, `dmesg`, names what kept it awake)"
             marks.begin("step", 0)
             write(power_state, "mem")
@@ -48,8 +48,7 @@ def suspend(settle_s, seconds, clock, power_state):
     except OSError as error:
         sys.exit("%s: %s." % (what, error.strerror))
     kind = os.path.join(os.path.dirname(power_state), "mem_sleep")  # which sleep `mem` is: `s2idle [deep]`
-    with open("outcome.json", "w") as file:
-        json.dump({"mem_sleep": read(kind) if os.path.exists(kind) else "deep"}, file)
+    write("outcome.json", json.dumps({"mem_sleep": read(kind) if os.path.exists(kind) else "deep"}))
     time.sleep(settle_s)
 
 
@@ -59,12 +58,8 @@ def read(path):
 
 
 def write(path, text):
-    """In one call, as the kernel takes it; the file is never made."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_TRUNC)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def log(seconds, period_s):
@@ -92,11 +87,7 @@ def main(arguments):
     if len(arguments) not in (3, 5):
         sys.stderr.write("usage: python idle.py SETTLE_S SECONDS LOG_PERIOD_S [CLOCK STATE]\n")
         return 2
-    settle_s, seconds, period_s = [float(argument) for argument in arguments[:3]]
-    if len(arguments) == 5:
-        suspend(settle_s, seconds, *arguments[3:])
-    else:
-        rest(settle_s, seconds, period_s)
+    (suspend if arguments[3:] else rest)(*map(float, arguments[:3]), *arguments[3:])
     return 0
 
 

@@ -20,10 +20,7 @@ from tare.drivers.kernel_files import alarm_of, text_of, waking_clock
 from tare.parts.protocols import Control, Json
 
 ALARM = "alarm"
-MAGIC, NEVER = "g", "d"  # ethtool's letters
-_LETTERS = re.compile(r"[pumbagsfd]+")
-_SUPPORTS = re.compile(r"^\s*Supports Wake-on: (\S+)$", re.MULTILINE)
-_NOW = re.compile(r"^\s*Wake-on: (\S+)$", re.MULTILINE)
+_ABLE = re.compile(r"Supports Wake-on: \S*g\S*\s+Wake-on: (\S+)")
 
 
 class WakeOnLan(Control):
@@ -42,22 +39,19 @@ class WakeOnLan(Control):
         if not (cards := _cards(host)):
             return [obstacle("needs.hardware", "this device has no network card of its own.")]
         if host.run(["ethtool", "--version"]).code != 0:
-            return [
-                obstacle("needs.program", "`ethtool` sets what wakes a network card, and is not there; install it.")
-            ]
+            return [obstacle("needs.program", "no `ethtool` here, which sets what wakes a network card.")]
         if not _listening(host):
             return [obstacle("needs.hardware", f"no network card here ({', '.join(cards)}) can wake the device.")]
         if isinstance(host, LocalHost) and os.geteuid() != 0:
             return [obstacle("needs.root", "setting what wakes a network card needs root.")]
         if at := alarm_of(host, waking_clock(host)):
-            sentence = f"the clock's alarm is set already, for {at} s of its time, and is not ours to clear."
-            return [obstacle("needs.value", sentence)]
+            return [obstacle("needs.value", f"the clock's alarm is set already, for {at} s, by someone else.")]
         return []
 
     def target(self, host: Host, inputs: Iterable[Path]) -> Json:
-        return {ALARM: "", **dict.fromkeys(_listening(host), MAGIC if self.state == "on" else NEVER)}
+        return {ALARM: "", **dict.fromkeys(_listening(host), "g" if self.state == "on" else "d")}
 
-    def read(self, host: Host) -> Json | None:
+    def read(self, host: Host) -> dict[str, str]:
         return {ALARM: alarm_of(host, waking_clock(host)), **_listening(host)}
 
     def detours(self, host: Host, state: Json) -> list[Json]:
@@ -66,13 +60,13 @@ class WakeOnLan(Control):
 
     def write(self, host: Host, state: Json) -> None:
         now = self.read(host)
-        if not isinstance(state, dict) or now is None or state.keys() != now.keys() or not _is_sound(state):
+        fits = isinstance(state, dict) and state.keys() == now.keys()
+        if not fits or not all(re.fullmatch("[a-z]*|[0-9]*", str(text)) for text in state.values()):
             raise TareError(f"wake_on_lan: {state!r} is no state of this device's network cards")
         if now[ALARM] and not state[ALARM]:
             host.write(f"{waking_clock(host)}/wakealarm", "0")
-        for card, letters in state.items():
-            if card != ALARM and letters != now[card]:
-                host.run(["ethtool", "-s", card, "wol", letters]).checked()
+        for card in [each for each in now if each != ALARM and state[each] != now[each]]:
+            host.run(["ethtool", "-s", card, "wol", state[card]]).checked()
 
 
 def _cards(host: Host) -> list[str]:
@@ -83,12 +77,5 @@ def _cards(host: Host) -> list[str]:
 
 def _listening(host: Host) -> dict[str, str]:
     """What wakes each card that a magic packet can wake, in ethtool's letters."""
-    told = {card: host.run(["ethtool", card]).out for card in _cards(host)}
-    able = {card for card, text in told.items() if (found := _SUPPORTS.search(text)) and MAGIC in found[1]}
-    return {card: found[1] for card, text in told.items() if card in able and (found := _NOW.search(text))}
-
-
-def _is_sound(state: Mapping[str, Json]) -> bool:
-    """A state from the journal is data from a file."""
-    cards = [text for name, text in state.items() if name != ALARM]
-    return all(isinstance(text, str) and _LETTERS.fullmatch(text) for text in cards)
+    told = {card: _ABLE.search(host.run(["ethtool", card]).out) for card in _cards(host)}
+    return {card: found[1] for card, found in told.items() if found}

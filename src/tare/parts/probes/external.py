@@ -111,9 +111,8 @@ class _Rows:
     """Turns rows into readings, and counts those that are none."""
 
     def __init__(self, layout: Layout, about: str) -> None:
-        self.channels: tuple[Channel, ...] = (Channel(POWER, "W", "gauge", about),)
-        if layout.energy is not None:
-            self.channels += (Channel(COUNTER, "J", "counter", about),)
+        counter = () if layout.energy is None else (Channel(COUNTER, "J", "counter", about),)
+        self.channels: tuple[Channel, ...] = (Channel(POWER, "W", "gauge", about), *counter)
         self.errors: Counter[str] = Counter()
         self.lost: list[Ruling] = []
         self._layout = layout

@@ -41,21 +41,18 @@ class Idle(Workload):
 
     @model_validator(mode="after")
     def _can_be_measured(self) -> Self:
-        if self.state == "suspended" and self.logging:
-            raise ValueError("nothing can be logged while the device is suspended: leave `logging` out")
-        if self.state == "suspended" and (self.duration < LEAST_SLEEP_S or self.settle < LEAST_SETTLE_S):
-            raise ValueError(
-                f"a suspended device takes a `duration` of at least {LEAST_SLEEP_S:g} s and a `settle` of at least "
-                f"{LEAST_SETTLE_S:g} s, in which the counter of its meter is seen to move"
-            )
+        short = self.duration < LEAST_SLEEP_S or self.settle < LEAST_SETTLE_S
+        if self.state == "suspended" and (self.logging or short):
+            least = f"`duration` of at least {LEAST_SLEEP_S:g} s and a `settle` of at least {LEAST_SETTLE_S:g} s"
+            raise ValueError(f"a suspended device takes a {least}, and cannot log")
         return self
 
     def obstacles(self, host: Host) -> list[Ruling]:
         return list(_why_it_cannot_sleep(host))[:1] if self.state == "suspended" else []
 
     def title(self) -> str:
-        what = "a suspended device" if self.state == "suspended" else "an idle device"
-        return f"{what}{' that logs' if self.logging else ''}, {self.duration:g} s"
+        what = "a suspended" if self.state == "suspended" else "an idle"
+        return f"{what} device{' that logs' if self.logging else ''}, {self.duration:g} s"
 
     def shortened(self) -> Self:
         return self.model_copy(update={"duration": min(self.duration, 1.0), "settle": 0.0, "state": "awake"})
@@ -79,15 +76,14 @@ class Idle(Workload):
 
 def _why_it_cannot_sleep(host: Host) -> Iterator[Ruling]:
     if not isinstance(host, LocalHost):
-        yield obstacle("needs.full-device", "only a device that tare runs on can be suspended: its line would break.")
+        yield obstacle("needs.full-device", "only a device that tare itself runs on can be suspended.")
     if "mem" not in (text_of(host, POWER_STATE) or "").split():
         yield obstacle("needs.kernel", f"this device cannot sleep to memory: {POWER_STATE} does not name `mem`.")
     if waking_clock(host) is None:
         yield obstacle("needs.hardware", "nothing would wake this device: no clock in /sys/class/rtc has a wakealarm.")
     if " hypervisor" in (text_of(host, "/proc/cpuinfo") or ""):
-        yield obstacle("needs.hardware", "this is a virtual machine: its sleep says nothing of a device's power.")
+        yield obstacle("needs.hardware", "this is a virtual machine, whose sleep is not that of a device.")
     if os.geteuid() != 0:
         yield obstacle("needs.root", "suspending the device needs root.")
-    users = sorted({line.split()[0] for line in host.run(["who"]).out.splitlines() if line.strip()})
-    if len(users) > 1:
-        yield obstacle("needs.value", f"several users are logged in ({', '.join(users)}): not suspended under them.")
+    if len(users := {line.split()[0] for line in host.run(["who"]).out.splitlines()}) > 1:
+        yield obstacle("needs.value", f"several users are logged in here ({', '.join(sorted(users))}).")

@@ -17,6 +17,8 @@ from tare.parts.find import find
 from tare.parts.workloads import idle as idle_workload
 from tare.parts.workloads.idle import Idle
 from tare.parts.workloads.null import Null
+from tare.plan.check import _sleeps_badly
+from tare.plan.matrix import cells
 from tare.studies.load import from_plain
 from tare.testing import FakeHost
 from tare_inside import marks
@@ -131,6 +133,27 @@ def test_a_sleep_that_could_not_be_measured_is_refused_where_it_is_written(field
         Idle(**{"state": "suspended", "duration": 600.0, "settle": 60.0, **fields})
 
 
+METER = {"external": {"command": ["meter"], "energy": 2}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"control": {"wake_on_lan": True}, "probes": [METER]}, ""),
+        ({"control": {"wake_on_lan": False}, "probes": [METER], "platform": "docker"}, "takes `platform: bare`"),
+        ({"control": {"wake_on_lan": True}, "probes": [METER], "tenants": 2}, "with no tenant beside it"),
+        ({"probes": [METER]}, "the control `wake_on_lan: on`, or `off`"),
+        ({"control": {"wake_on_lan": True}, "probes": [{"external": {"command": ["meter"]}}]}, "that counts energy"),
+        ({"control": {"wake_on_lan": True}, "probes": ["cpu"]}, "that counts energy"),
+    ],
+)
+def test_a_study_that_suspends_names_all_that_it_takes(keys, says) -> None:
+    sleeper = {"idle": {"state": "suspended", "duration": "30 min", "settle": "2 min"}}
+    study = from_plain({"study": "s", "platform": "bare", "workload": sleeper, **keys}, "test")
+    found = [str(each) for each in _sleeps_badly(cells(study)[0])]
+    assert [says in each for each in found] == ([True] if says else [])
+
+
 def sleeps(root: Path, workdir: Path, monkeypatch) -> int | str | None:
     """What the program ends with, as it is run in this process; the pretended kernel is in `root`."""
     workdir.mkdir(exist_ok=True)
@@ -153,7 +176,7 @@ def test_the_alarm_stands_before_the_device_sleeps_and_is_cleared_after_it(tmp_p
 
     monkeypatch.setattr(idle, "write", write)
     assert sleeps(root, tmp_path / "work", monkeypatch) == 0
-    assert written == [("wakealarm", "1700001800"), ("state", "mem"), ("wakealarm", "0")]
+    assert written[:-1] == [("wakealarm", "1700001800"), ("state", "mem"), ("wakealarm", "0")]
     assert json.loads((tmp_path / "work/outcome.json").read_text()) == {"mem_sleep": "s2idle [deep]"}
 
 
@@ -161,7 +184,7 @@ def test_what_no_alarm_would_wake_is_not_suspended(tmp_path, monkeypatch) -> Non
     root = pretended(tmp_path, monkeypatch).root
     real = idle.read
     monkeypatch.setattr(idle, "read", lambda path: "" if path.endswith("wakealarm") else real(path))
-    assert "was told 1700001800, and says ''" in str(sleeps(root, tmp_path / "work", monkeypatch))
+    assert "1700001800 was written, and it has ''" in str(sleeps(root, tmp_path / "work", monkeypatch))
     assert (root / "sys/power/state").read_text() == "freeze mem disk\n"
     assert (root / "sys/class/rtc/rtc1/wakealarm").read_text() == "0"
 
