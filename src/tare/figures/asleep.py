@@ -59,9 +59,8 @@ def drawn(
     highest_w = float(watts[seen].max())
     if joules[-1] - joules[last] > 2 * highest_w * (t_ns[-1] - t_ns[last]) / 1e9 + (joules[last] - joules[last - 1]):
         return "after the sleep the meter first handed over old values of its counter."
-    awake_j = float(watts[seen].mean()) * float(t_ns[last] - t_ns[first]) / 1e9
     unseen_ns = power_ns[power_ns >= awake_ns].min() - power_ns[power_ns <= window[0]].max()
-    drawn_j = float(joules[last] - joules[first]) - awake_j
+    drawn_j = float(joules[last] - joules[first]) - float(watts[seen].mean()) * float(t_ns[last] - t_ns[first]) / 1e9
     bound_j = highest_w * float(2 * np.median(np.diff(t_ns)) + unseen_ns) / 1e9
     if drawn_j * THRESHOLDS.energy_bound_share < bound_j:
         return f"too short: the edges leave {bound_j:.0f} J of {drawn_j:.0f} J open; make `duration` longer."

@@ -106,11 +106,10 @@ def _sleeps_badly(cell: Cell) -> Iterator[Ruling]:
     """What a cell lacks that suspends the device: every such trial would fail, or show nothing."""
     sleeps = any(tenant.workload.asleep_s() for tenant in cell.everyone())
     alone = len(cell.everyone()) == 1 and [part.part_name() for part in cell.platforms] == ["bare"]
-    held = any(control.part_name() == "wake_on_lan" for control in cell.controls)
     counted = any(getattr(probe, "energy", None) is not None for probe in cell.probes)
     for is_there, what in (
         (alone, "`platform: bare`, with no tenant beside it"),
-        (held, "the control `wake_on_lan: on`, or `off`"),
+        (any(each.part_name() == "wake_on_lan" for each in cell.controls), "the control `wake_on_lan: on`, or `off`"),
         (counted, "a meter at the socket that counts energy, `external: {energy: COLUMN}`"),
     ):
         if sleeps and not is_there:

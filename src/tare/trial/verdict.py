@@ -352,8 +352,9 @@ def clocks_kept_step(trial: Trial, state: TrialState, steps: Steps | None, limit
     slept_s = moved["boottime_s"] - moved["monotonic_s"]
     slept_s += state.facts.get("place", {}).get("clock", {}).get("slept_s", 0.0)  # of a device with clocks of its own
     if (asked_s := trial.cell.workload.asleep_s()) and abs(slept_s - asked_s) > _OFF_S:
-        woken = "something else woke it, or its alarm came late"
-        sentence = f"the device was to sleep for {asked_s:.0f} s and slept {abs(slept_s):.0f} s: {woken}."
+        sentence = (
+            f"the device was to sleep for {asked_s:.0f} s and slept {abs(slept_s):.0f} s: not woken by its alarm."
+        )
         yield Ruling("clock.woke", "invalid", "clock", sentence)
     elif slept_s > limits.sleep_s and not asked_s:
         yield Ruling("clock.slept", "invalid", "clock", f"the machine slept {slept_s:.0f} s.")

@@ -7,7 +7,6 @@ With the folder of a clock and the kernel's file of power states the device itse
 alarm: that is set and read back before, and cleared after it. What is awake is that long before the sleep and after it.
 """
 
-import json
 import os
 import sys
 import time
@@ -47,8 +46,6 @@ def suspend(settle_s, seconds, _period_s, clock, power_state):
             write(alarm, "0")
     except OSError as error:
         sys.exit("%s: %s." % (what, error.strerror))
-    kind = os.path.join(os.path.dirname(power_state), "mem_sleep")  # which sleep `mem` is: `s2idle [deep]`
-    write("outcome.json", json.dumps({"mem_sleep": read(kind) if os.path.exists(kind) else "deep"}))
     time.sleep(settle_s)
 
 

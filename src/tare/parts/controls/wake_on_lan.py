@@ -36,12 +36,9 @@ class WakeOnLan(Control):
         return "wake_on_lan"
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        if not (cards := _cards(host)):
-            return [obstacle("needs.hardware", "this device has no network card of its own.")]
-        if host.run(["ethtool", "--version"]).code != 0:
-            return [obstacle("needs.program", "no `ethtool` here, which sets what wakes a network card.")]
         if not _listening(host):
-            return [obstacle("needs.hardware", f"no network card here ({', '.join(cards)}) can wake the device.")]
+            cards = ", ".join(_cards(host)) or "it has none"
+            return [obstacle("needs.hardware", f"no network card can wake this device, by `ethtool` ({cards}).")]
         if isinstance(host, LocalHost) and os.geteuid() != 0:
             return [obstacle("needs.root", "setting what wakes a network card needs root.")]
         if at := alarm_of(host, waking_clock(host)):

@@ -61,11 +61,8 @@ class External(Probe):
             found = shutil.which(self.command[0])
             return [] if found else [obstacle("needs.program", f"no command {self.command[0]!r} on {host.name}.")]
         if self.file is None:
-            return [
-                obstacle(
-                    "needs.value", "name the `file` that a meter's program writes, or a `command` that prints watts."
-                )
-            ]
+            sentence = "name the `file` that a meter's program writes, or a `command` that prints watts."
+            return [obstacle("needs.value", sentence)]
         try:
             if first := _first_line(self.file):
                 self._layout().placed(first)
@@ -267,10 +264,5 @@ class CommandFeed(_Rows):
         self.errors["command"] += 1
         self._failures += 1
         if self._failures == _FAILURES:
-            self.lost.append(
-                probe_note(
-                    "probe.ended",
-                    "external",
-                    f"`{self._argv[0]}` {why}, {_FAILURES} times in a row; it is not run again.",
-                )
-            )
+            sentence = f"`{self._argv[0]}` {why}, {_FAILURES} times in a row; it is not run again."
+            self.lost.append(probe_note("probe.ended", "external", sentence))

@@ -17,8 +17,7 @@ from tare.drivers.places import built_in_env, launched
 from tare.parts.protocols import Workload
 
 LOG_PERIOD_S = 0.1
-LEAST_SLEEP_S = 60.0
-LEAST_SETTLE_S = 30.0  # in which a meter's counter has to move, before the sleep and after it
+LEAST_SLEEP_S, LEAST_SETTLE_S = 60.0, 30.0  # a meter's counter has to move before the sleep and after it
 POWER_STATE = "/sys/power/state"
 
 

@@ -32,12 +32,13 @@ class Board(FakeHost):
 
     cards: dict[str, list[str]] = field(default_factory=lambda: {"eth0": ["pumbg", "d"], "wlan0": ["", "d"]})
     deaf: bool = False
+    there: bool = True
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
         self.asked.append(tuple(argv))
         match argv[1:]:
-            case ["--version"]:
-                return Completed(tuple(argv), 0 if self.cards else 127, "", "")
+            case _ if not self.there:
+                return Completed(tuple(argv), 127, "", "ethtool: there is no such command on this machine")
             case [card]:
                 supports, now = self.cards[card]
                 told = f"\tSupports Wake-on: {supports}\n\tWake-on: {now}\n" if supports else ""
@@ -83,9 +84,9 @@ def test_a_card_that_does_not_keep_it_is_not_held(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "files", "code", "says"),
     [
-        ({}, {"/proc/net/dev": " lo: 1\n veth1: 2\n"}, "needs.hardware", "no network card of its own"),
-        ({"cards": {}}, {}, "needs.program", "`ethtool`"),
-        ({"cards": {"eth0": ["pumb", "d"], "wlan0": ["", "d"]}}, {}, "needs.hardware", "(eth0, wlan0) can wake"),
+        ({}, {"/proc/net/dev": " lo: 1\n veth1: 2\n"}, "needs.hardware", "it has none"),
+        ({"there": False}, {}, "needs.hardware", "by `ethtool` (eth0, wlan0)"),
+        ({"cards": {"eth0": ["pumb", "d"], "wlan0": ["", "d"]}}, {}, "needs.hardware", "by `ethtool` (eth0, wlan0)"),
         ({}, {ALARM: "1700001800\n"}, "needs.value", "set already, for 1700001800 s"),
     ],
 )
