@@ -37,8 +37,8 @@ class WakeOnLan(Control):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         if not _listening(host):
-            cards = ", ".join(_cards(host)) or "it has none"
-            return [obstacle("needs.hardware", f"no network card can wake this device, by `ethtool` ({cards}).")]
+            cards = ", ".join(_cards(host)) or "none"
+            return [obstacle("needs.hardware", f"no network card here ({cards}) can wake the device, by `ethtool`.")]
         if isinstance(host, LocalHost) and os.geteuid() != 0:
             return [obstacle("needs.root", "setting what wakes a network card needs root.")]
         if at := alarm_of(host, waking_clock(host)):

@@ -84,9 +84,9 @@ def test_a_card_that_does_not_keep_it_is_not_held(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "files", "code", "says"),
     [
-        ({}, {"/proc/net/dev": " lo: 1\n veth1: 2\n"}, "needs.hardware", "it has none"),
-        ({"there": False}, {}, "needs.hardware", "by `ethtool` (eth0, wlan0)"),
-        ({"cards": {"eth0": ["pumb", "d"], "wlan0": ["", "d"]}}, {}, "needs.hardware", "by `ethtool` (eth0, wlan0)"),
+        ({}, {"/proc/net/dev": " lo: 1\n veth1: 2\n"}, "needs.hardware", "(none) can wake"),
+        ({"there": False}, {}, "needs.hardware", "(eth0, wlan0) can wake"),
+        ({"cards": {"eth0": ["pumb", "d"], "wlan0": ["", "d"]}}, {}, "needs.hardware", "(eth0, wlan0) can wake"),
         ({}, {ALARM: "1700001800\n"}, "needs.value", "set already, for 1700001800 s"),
     ],
 )
