@@ -188,8 +188,8 @@ class Median:
 
     def of(self, beside: TrialData) -> Found | None:
         sensor = next((each for each in self.sensors if each.channel in beside.readings), None)
-        if sensor is None or beside.measured_ns is None:
-            return None
+        if sensor is None or beside.measured_ns is None or "slept_s" in beside.record.facts:
+            return None  # asleep, nothing was read
         values = sensor.values(beside.readings[sensor.channel], beside.measured_ns)
         if not values.size:
             return Found(None, f"no reading of {sensor.channel} fell into the measured steps")
