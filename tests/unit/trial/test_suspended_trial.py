@@ -20,7 +20,7 @@ from tare.figures.rederive import rederive
 from tare.parts.probes.external import External
 from tare.parts.workloads import idle
 from tare.parts.workloads.idle import Idle
-from tare.plan.model import Cell, Trial
+from tare.plan.matrix import Cell, Trial
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.trial import state, verdict
