@@ -21,6 +21,7 @@ from tare.records.trials import device_of, grouped, usable_trials
 
 IDLE = "idle"  # the workload
 LOGGING = "workload.logging"
+ASLEEP = ("workload.state", "suspended")  # a device that slept was idle in a mode of its own
 POWER = "power_mean_w"
 # What an idle device does not feel: controls of the data, and limits of a workload that has nothing to do.
 OF_DATA = ("page_cache", "storage", "dirty")
@@ -51,9 +52,7 @@ def is_idle(record: Record) -> bool:
 
 def key_of(record: Record) -> Key:
     """The device, what was measured of it, and its platform and mode: only like may be taken from like."""
-    mode = tuple(
-        sorted((name, text(value)) for name, value in record.settings.items() if value is not None and _is_mode(name))
-    )
+    mode = tuple(sorted((name, text(value)) for name, value in _mode(record).items() if value is not None))
     return device_of(record), str(energy_facts(record).get("source", "")), mode
 
 
@@ -98,7 +97,12 @@ def _idle_power(key: Key, logging: bool, label: str, group: Sequence[Record]) ->
 
 def _without_workload(record: Record) -> Record:
     """As labels should tell it: by its platform and mode, for how long it was watched and by what is the same."""
-    return replace(record, settings={name: value for name, value in record.settings.items() if _is_mode(name)})
+    return replace(record, settings=_mode(record))
+
+
+def _mode(record: Record) -> dict[str, Any]:
+    """Its platform and mode; asleep is one too."""
+    return {name: value for name, value in record.settings.items() if _is_mode(name) or (name, value) == ASLEEP}
 
 
 def _is_mode(name: str) -> bool:

@@ -31,7 +31,7 @@ from tare.analysis.kernel.counters import (
     scaled_counts,
 )
 from tare.base.text import FIRST_EPOCH
-from tare.records.intervals import Marks, are, intervals
+from tare.records.intervals import Marks, are, coded, intervals
 from tare.records.model import Record
 from tare.records.parquet import TableName
 from tare.records.store import Store
@@ -142,10 +142,16 @@ class TrialData:
         table = self.table(faults.PROBE, faults.TABLE)
         if table is None:
             return ()
-        roles = table["role"].tolist()
-        of_the_container = {role: str(role).startswith(_OF_THE_CONTAINER) for role in set(roles)}
-        inside = np.array([of_the_container[role] for role in roles], dtype=bool)
-        return places(*(table[name][inside].tolist() for name in faults.KEYS))
+        roles, role = coded(table, "role")
+        inside = np.isin(role, [at for at, each in enumerate(roles) if str(each).startswith(_OF_THE_CONTAINER)])
+        words, which = zip(*(coded(table, name) for name in faults.KEYS), strict=True)
+        sizes = [max(1, len(each)) for each in words]
+        keys = np.ravel_multi_index([each[inside] for each in which], sizes)
+        different, counts = np.unique(keys, return_counts=True)
+        chosen = zip(*(each.tolist() for each in np.unravel_index(different, sizes)), strict=True)
+        comm, file, function, cause = words
+        named = ((comm[a], file[b], function[c], cause[d]) for a, b, c, d in chosen)
+        return places(dict(zip(named, counts.tolist(), strict=True)))
 
     def table(self, probe: str, name: str) -> Marks | None:
         key = (self.record.trial, self.record.attempt)
@@ -188,8 +194,8 @@ class Median:
 
     def of(self, beside: TrialData) -> Found | None:
         sensor = next((each for each in self.sensors if each.channel in beside.readings), None)
-        if sensor is None or beside.measured_ns is None:
-            return None
+        if sensor is None or beside.measured_ns is None or "slept_s" in beside.record.facts:
+            return None  # asleep, nothing was read
         values = sensor.values(beside.readings[sensor.channel], beside.measured_ns)
         if not values.size:
             return Found(None, f"no reading of {sensor.channel} fell into the measured steps")

@@ -90,6 +90,8 @@ class _Before:
 Seconds = Annotated[float, _Before(_unless_number(_seconds))]
 PositiveSeconds = Annotated[float, _Before(lambda value: _positive(_unless_number(_seconds)(value)))]
 SizeBytes = Annotated[int, _Before(lambda value: value if type(value) is int else _size(value))]
+# YAML reads `on` and `off` as true and false.
+OnOff = Annotated[Literal["on", "off"], _Before(lambda said: ("off", "on")[said] if isinstance(said, bool) else said)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,6 +279,16 @@ def text_of(host: Host, path: str) -> str | None:
         return None
 
 
+def waking_clock(host: Host) -> str | None:
+    """The folder of the first clock whose alarm can wake the device; the kernel gives no other one the file."""
+    return next((found.path for found in folders(host, "/sys/class/rtc/rtc{}", "wakealarm")), None)
+
+
+def alarm_of(host: Host, clock: str | None) -> str:
+    """When the alarm is set for, in seconds of that clock; empty where it is not set."""
+    return (text_of(host, f"{clock}/wakealarm") or "").removeprefix("0") if clock else ""
+
+
 def channel_word(name: str) -> str:
     """A sensor's name as a part of a channel's: `CPU-therm` is `cpu_therm`."""
     return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_") or "unnamed"

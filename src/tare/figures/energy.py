@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tare.base.rulings import Ruling, read_rulings
+from tare.figures.asleep import COUNTER, asleep
 from tare.figures.energy_sources import RUN, SHARED, Pace, Source, Span, pace_of, scope_of, sources, span_of, widest
 from tare.figures.evidence import Evidence, overlap_ns, run_ns
 from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
@@ -244,7 +245,8 @@ def power_trouble(evidence: Evidence, limits: Thresholds) -> Iterator[Ruling]:
             t_ns, watts = evidence.series[channel]
             yield from _is_stuck(evidence, channel, t_ns, watts, limits)
     for channel, (t_ns, joules) in evidence.series.items():
-        if channel.endswith("_j") and (still := _longest_still(t_ns, joules)) and _seconds(still) >= limits.stuck_s:
+        still = _longest_still(t_ns, joules) if channel.endswith("_j") and channel != COUNTER else None
+        if still and _seconds(still) >= limits.stuck_s:
             sentence = f"power sensor: {channel} stood still for {_seconds(still):.0f} s."
             yield Ruling("power.counter-still", "suspect", channel, sentence)
 
@@ -310,6 +312,8 @@ def energy_of_trial(
     """
     if windows_of(evidence.facts) is not None:
         return None  # the device's power was that of all sides
+    if settings.get("workload.state") == "suspended":
+        return Energy(*asleep(evidence))
     if evidence.neighbours:
         window = overlap_ns(evidence.marks, evidence.neighbours, evidence.result)
         span = None if window is None else Span(*window, what=SHARED)

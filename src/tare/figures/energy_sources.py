@@ -21,7 +21,7 @@ from tare.records.intervals import intervals, mark_columns
 
 _WHOLE = frozenset({"power", "energy", "total", "power_average"})
 _CHANNEL = re.compile(r"(?P<source>[a-z0-9_]+)\.(?P<what>[A-Za-z0-9_.-]+)_(?P<unit>[wj])")
-_NO_POWER = re.compile(r"limit|cap\b|_cap_")  # what a device may draw is in watts too
+_NO_POWER = re.compile(r"limit|cap\b|_cap_|counter")  # what a device may draw is in watts too; counter: asleep.py
 _GPU = re.compile(r"gpu\d*")
 _AVERAGED = re.compile(r"averaged over (?P<number>\d+(?:\.\d+)?) (?P<unit>ms|s)\b")
 

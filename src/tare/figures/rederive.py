@@ -38,9 +38,6 @@ from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Mark, Recorder
 from tare.records.intervals import MarkColumns, MarkRows, begin_with
 from tare.records.model import Record
-from tare.records.parquet import TablesIn
-from tare.records.schema import TRIALS_FOLDER
-from tare.records.sealed import folder_name
 from tare.records.store import Store
 from tare.studies.load import from_plain
 
@@ -141,13 +138,12 @@ def _traced(store: Store, record: Record, marks: Sequence[Mark]) -> tuple[dict[s
     recorders = _recorders(store)
     if recorders is None:
         return {}, "the study is not one that this tare understands, so that its tracers are not known"
-    folder = store.root / TRIALS_FOLDER / folder_name(record.trial, record.attempt)
     steps = steps_from(marks)
     found: dict[str, float] = {}
     undecoded = {trouble.subject for trouble in read_rulings(reported.get("trouble", ()), "note")}
     for recorder in recorders:
         name = recorder.part_name()
-        tables = TablesIn(folder, name)
+        tables = store.tables(record.trial, record.attempt, name)
         if name in reported["probes"] and tables and name not in undecoded:
             found |= recorder.figures(tables, None if steps is None else len(steps.numbers))
     return found, ""

@@ -414,6 +414,10 @@ class Workload(Part):
         """How long after its first step it ends itself, whatever is left to do; None where it does all of its work."""
         return None
 
+    def asleep_s(self) -> float:
+        """How long it has the device itself sleep. A trial that slept otherwise is invalid."""
+        return 0.0
+
     def guessed_s(self, cores: int) -> float | None:
         """What it takes on bare metal with so many cores, roughly, for plans; None where nobody can know."""
         return None

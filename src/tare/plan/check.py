@@ -97,6 +97,21 @@ def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> It
             yield from checks.first_time(kind, part)
         yield from _hidden_programs(cell, host)
         yield from _unsettable_options(cell)
+        yield from _sleeps_badly(cell)
+
+
+def _sleeps_badly(cell: Cell) -> Iterator[Ruling]:
+    """What a cell lacks that suspends the device: every such trial would fail, or show nothing."""
+    sleeps = any(tenant.workload.asleep_s() for tenant in cell.everyone())
+    alone = len(cell.everyone()) == 1 and [part.part_name() for part in cell.platforms] == ["bare"]
+    counted = any(getattr(probe, "energy", None) is not None for probe in cell.probes)
+    for is_there, what in (
+        (alone, "`platform: bare`, with no tenant beside it"),
+        (any(each.part_name() == "wake_on_lan" for each in cell.controls), "the control `wake_on_lan: on`, or `off`"),
+        (counted, "a meter at the socket that counts energy, `external: {energy: COLUMN}`"),
+    ):
+        if sleeps and not is_there:
+            yield obstacle("needs.value", f"a device that is suspended takes {what}.").about("workload idle")
 
 
 def _unsettable_options(cell: Cell) -> Iterator[Ruling]:

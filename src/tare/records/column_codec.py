@@ -4,23 +4,20 @@ One *stream* holds the same column of every trial. Decimal fractions become inte
 those are smaller, and each number is spread over byte planes: xz finds then what repeats. The description of a stream
 is plain data; its bytes follow those of the stream before it.
 
-Columns as one file of plain arrays: what the series of an opened pack lie in while a command reads them.
-
-DuckDB takes 3 to 5 ms to write or to read a Parquet file, however small; one of these takes a tenth of a millisecond.
-They stand under the names of the files that they are read for, in a private folder that goes with the command
-(`unpack.each_pack_once`): a store never has them.
+`PlainColumns` are what a command reads of an opened pack (`unpack.each_pack_once`), each made of its bytes when it is
+asked for: DuckDB takes 3 to 5 ms to write or to read a Parquet file, however small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.base import strict_json
+from tare.records.model import MadeWhenAsked
 
 if TYPE_CHECKING:
     from tare.records.model import Json
@@ -31,6 +28,8 @@ _SCALES = (1, 10, 100, 1000, 10**6, 10**9)
 _EXACT = 2**53  # up to here a float holds every integer
 _TYPES = ("int64", "int32", "uint64", "uint32", "int16", "uint16", "int8", "uint8", "bool", "float64")
 _TEXT = "text"
+_LEVELS = (0, 1, 2)
+_EIGHT = 8
 
 
 class StreamError(ValueError):
@@ -55,7 +54,7 @@ class StreamWriter:
             raise StreamError(f"a column of {whole.dtype.name} cannot be kept")
         about["type"] = whole.dtype.name
         integers, about["scale"] = _integers(whole)
-        steps = [(level, _differences(integers, about["lengths"], level)) for level in (0, 1, 2)]
+        steps = [(level, _differences(integers, about["lengths"], level)) for level in _LEVELS]
         about["level"], chosen = min(steps, key=lambda step: float(np.log2(_folded(step[1]) + 1.0).sum()))
         return about | self._add(chosen)
 
@@ -74,37 +73,77 @@ class StreamReader:
         self._body = body
         self._left = most
 
-    def take(self, about: Json) -> list[Array]:
-        """The arrays of the next stream; texts as places in its `words`, from 1, and 0 for one that is missing."""
+    def take(self, about: Json) -> Stream:
+        """The next stream: there is all of it, and it can be read."""
         lengths, kind = list(map(int, about["lengths"])), about["type"]
-        self._left -= sum(lengths)
+        count = sum(lengths)
+        self._left -= count
         if min(lengths, default=0) < 0 or self._left < 0 or kind not in (*_TYPES, _TEXT):
             raise StreamError("a column that is too long, or of an unknown kind")
-        values = self._values(sum(lengths), about["planes"])
-        if kind == _TEXT:
-            whole = values
-            if values.size and not 0 <= values.min() <= values.max() <= len(about["words"]):
+        planes: dict[int, Array] = {}
+        for place in about["planes"]:
+            if len(self._body) < count:
+                raise EOFError
+            planes[range(_EIGHT)[place]], self._body = np.frombuffer(self._body[:count], np.uint8), self._body[count:]
+        found = Stream(
+            lengths, kind, planes, int(about.get("level", 0)), int(about.get("scale", 1)), about.get("words", ())
+        )
+        if found.level not in _LEVELS:
+            raise StreamError("a column of unknown differences")
+        if found.is_text and count:
+            values = found.whole
+            words_only = all(isinstance(word, str) for word in found.words)
+            if not (words_only and 0 <= values.min() <= values.max() <= len(found.words)):
                 raise StreamError("a text that is not in its list")
-        else:
-            for _ in range(int(about["level"])):
-                values = _sums(values, lengths)
-            whole = _restored(values, kind, int(about["scale"]))
-        ends = np.cumsum(lengths).tolist()
-        return [whole[end - length : end] for end, length in zip(ends, lengths, strict=True)]
+        return found
 
     def end(self) -> None:
         if len(self._body):
             raise StreamError("there is more in it than its list says")
 
-    def _values(self, count: int, planes: Sequence[int]) -> Array:
-        octets = np.zeros((count, 8), np.uint8)
-        for place in planes:
-            if len(self._body) < count:
-                raise EOFError
-            octets[:, place] = np.frombuffer(self._body[:count], np.uint8)
-            self._body = self._body[count:]
-        folded = octets.reshape(-1).view("<u8").astype(np.uint64)
-        return (folded >> np.uint64(1)).view(np.int64) ^ -(folded & np.uint64(1)).view(np.int64)
+
+@dataclass(frozen=True)
+class Stream:
+    """One column of several trials. Texts are places in its `words`, from 1, and 0 for one that is missing."""
+
+    lengths: Sequence[int]
+    kind: str
+    planes: Mapping[int, Array]
+    level: int
+    scale: int
+    words: Sequence[str]
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind == _TEXT
+
+    @property
+    def whole(self) -> Array:
+        """Of all trials, one after another."""
+        return self._made(slice(None), self.lengths)
+
+    def each(self) -> list[Array]:
+        """Of each trial."""
+        return np.split(self.whole, np.cumsum(self.lengths)[:-1]) if self.lengths else []
+
+    def of(self, place: int) -> Array:
+        """Of one trial, from its bytes alone."""
+        begin = sum(self.lengths[:place])
+        return self._made(slice(begin, begin + self.lengths[place]), [self.lengths[place]])
+
+    def _made(self, rows: slice, lengths: Sequence[int]) -> Array:
+        width = next(size for size in (1, 2, 4, _EIGHT) if max(self.planes, default=0) < size)
+        octets = np.zeros((sum(lengths), width), np.uint8)
+        for place, plane in self.planes.items():
+            octets[:, place] = plane[rows]
+        folded = octets.reshape(-1).view(f"<u{width}").astype(f"u{width}", copy=False)
+        values: Array = (folded >> 1).view(f"i{width}") ^ -(folded & 1).view(f"i{width}")
+        if self.is_text:
+            return values
+        values = values.astype(np.int64, copy=False)
+        for _ in range(self.level):
+            values = _sums(values, lengths)
+        return _restored(values, self.kind, self.scale)
 
 
 def _folded(values: Array) -> Array:
@@ -145,6 +184,8 @@ def _differences(values: Array, lengths: Sequence[int], level: int) -> Array:
 def _sums(values: Array, lengths: Sequence[int]) -> Array:
     """The reverse of one level."""
     found: Array = np.cumsum(values, dtype=np.int64)
+    if len(lengths) == 1:
+        return found
     begins = _begins(lengths)
     before = np.where(begins > 0, found[begins - 1], 0) if len(begins) else found[:0]
     found -= np.repeat(before, [length for length in lengths if length])
@@ -154,32 +195,6 @@ def _sums(values: Array, lengths: Sequence[int]) -> Array:
 def _begins(lengths: Sequence[int]) -> npt.NDArray[np.int64]:
     ends = np.cumsum([length for length in lengths if length], dtype=np.int64)
     return np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
-
-
-_MAGIC = b"tare arrays\n\0\0\0\0"  # eight bytes twice: what follows is where a number may be
-_EIGHT = 8
-
-
-def write_plain(path: Path, columns: Mapping[str, npt.NDArray[Any]], words: Mapping[str, Sequence[str]]) -> bytes:
-    """Arrays of one length; a column that is in `words` holds places in them, from 1, and 0 for a missing text.
-
-    Returns what is in the file now.
-    """
-    about, parts = [], []
-    for name, column in columns.items():
-        used = None
-        if name in words:
-            used, column = _used([None, *words[name]], column)
-        about.append((name, column.dtype.str, len(column), used))
-        parts.append(_padded(column.tobytes()))
-    header = _padded(strict_json.dump(about), b" ")
-    data = b"".join((_MAGIC, len(header).to_bytes(_EIGHT, "little"), header, *parts))
-    path.write_bytes(data)
-    return data
-
-
-def _padded(data: bytes, filling: bytes = b"\0") -> bytes:
-    return data + filling * (-len(data) % _EIGHT)
 
 
 def _used(words: Sequence[str | None], places: npt.NDArray[Any]) -> tuple[list[str | None], npt.NDArray[np.int32]]:
@@ -193,29 +208,21 @@ def _used(words: Sequence[str | None], places: npt.NDArray[Any]) -> tuple[list[s
     return list(known), again[places]
 
 
-class PlainColumns(dict[str, "npt.NDArray[Any]"]):
-    """The columns, and of those of texts also which of the words each row has."""
+class PlainColumns(MadeWhenAsked[Array]):
+    """Columns of one length, each made once: texts as objects, masked where one is missing.
 
-    coded: Mapping[str, tuple[Sequence[str], npt.NDArray[np.int32]]]
+    `coded` has of texts the different words, and which of them each row has; `made` has places in `words`, from 1.
+    """
 
+    def __init__(self, made: Mapping[str, Callable[[], Array]], words: Mapping[str, Sequence[str]]) -> None:
+        super().__init__(made)
+        self._found: dict[str, Array] = {}
+        self.coded = {name: _used([None, *words[name]], made[name]()) for name in made if name in words}
 
-def read_plain(path: Path) -> PlainColumns | None:
-    """The columns, texts as objects; None where this is another kind of file."""
-    with path.open("rb") as file:
-        if file.read(len(_MAGIC)) != _MAGIC:
-            return None
-        size = int.from_bytes(file.read(_EIGHT), "little")
-        about, data = strict_json.load(file.read(size)), np.fromfile(file, np.uint8)
-    found, at = PlainColumns(), 0
-    found.coded = coded = {}
-    for name, kind, count, words in about:
-        size = count * np.dtype(kind).itemsize
-        column = data[at : at + size].view(kind)
-        at += size + -size % _EIGHT
-        found[name] = column if words is None else _texts(words, column)
-        if words is not None:
-            coded[name] = (words, column)
-    return found
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._found:
+            self._found[name] = _texts(*self.coded[name]) if name in self.coded else super().__getitem__(name)
+        return self._found[name]
 
 
 def _texts(words: Sequence[str | None], places: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
 from tare.base.text import unit_of
@@ -127,3 +127,25 @@ def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _combinations(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
     return len({tuple(str(each.get(name)) for name in names) for each in settings})
+
+
+Value = TypeVar("Value")
+
+
+class MadeWhenAsked(Mapping[str, Value]):
+    """What has a name, and is made each time that it is asked for."""
+
+    def __init__(self, made: Mapping[str, Callable[[], Value]]) -> None:
+        self._made = made
+
+    def __getitem__(self, name: str) -> Value:
+        return self._made[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)

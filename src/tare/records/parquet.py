@@ -10,22 +10,24 @@ import glob
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from tare.base.errors import StoreError
 from tare.base.files import settle_file
+from tare.records.model import MadeWhenAsked
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from tare.records.column_codec import PlainColumns
     from tare.records.spool import Ids, Times, Values
 
     Texts: TypeAlias = npt.NDArray[np.object_]
-    import numpy.typing as npt
+    Tables: TypeAlias = Mapping[str, Mapping[str, npt.NDArray[Any]]]
 
 
 EDGES = ("begin", "end", "point")
@@ -122,18 +124,18 @@ def distributions(db: Any, counters: Sequence[int]) -> dict[int, tuple[int, list
     return {channel: (count, [float(f"{value:.6g}") for value in places]) for channel, count, places in rows}
 
 
-def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]) -> dict[int, tuple[int, list[float]]]:
+def read_distributions(
+    path: Path | PlainColumns, names: Sequence[str], counters: Sequence[int]
+) -> dict[int, tuple[int, list[float]]]:
     """The same of a sealed file, worked out again; `names` in the order of their ids."""
     import duckdb
-
-    from tare.records.column_codec import read_plain
 
     source, given = "read_parquet($path)", {"names": list(names), "path": glob.escape(str(path))}
     cursor = _reader().cursor()
     try:
-        if (plain := read_plain(path)) is not None:
+        if not isinstance(path, Path):
             source, given = "plain", {"names": list(names)}
-            cursor.register(source, plain)
+            cursor.register(source, dict(path))
         cursor.execute(
             "CREATE TEMP TABLE reading AS SELECT t_ns, (list_position($names, channel) - 1)::UINTEGER AS id, value "
             f"FROM {source} WHERE list_contains($names, channel)",
@@ -146,7 +148,7 @@ def read_distributions(path: Path, names: Sequence[str], counters: Sequence[int]
         cursor.close()
 
 
-def read_readings(path: Path) -> dict[str, tuple[Times, Values]]:
+def read_readings(path: Path | PlainColumns) -> dict[str, tuple[Times, Values]]:
     """The reverse of `write_readings`; a channel without a reading is absent."""
     import numpy as np
 
@@ -183,7 +185,7 @@ def write_marks(db: Any, path: Path, marks: Iterable[tuple[int, str, str | int, 
     )
 
 
-def read_marks(path: Path) -> dict[str, npt.NDArray[Any]]:
+def read_marks(path: Path | PlainColumns) -> Mapping[str, npt.NDArray[Any]]:
     """The marks as columns: t_ns, name, edge, step."""
     return _columns(path, "t_ns, name, edge, step")
 
@@ -213,18 +215,21 @@ def write_table(db: Any, table: str, path: Path) -> None:
     db.execute(f"COPY {table} TO ? {_PARQUET}", [str(path)])
 
 
-def write_columns(db: Any, path: Path, columns: Mapping[str, Any], words: Mapping[str, Sequence[str]]) -> None:
-    """Arrays as one file; a column that is in `words` holds places in them, from 1, and 0 for a missing text."""
-    named = [f'list_extract(?::VARCHAR[], "{name}") AS "{name}"' if name in words else f'"{name}"' for name in columns]
-    db.register("piece", dict(columns))
+def write_columns(db: Any, path: Path, columns: PlainColumns) -> None:
+    """Columns of arrays as one file."""
+    texts = columns.coded
+    named = [
+        f'list_extract(?::VARCHAR[], "{name}" + 1) AS "{name}"' if name in texts else f'"{name}"' for name in columns
+    ]
+    db.register("piece", {name: texts[name][1] if name in texts else columns[name] for name in columns})
     db.execute(
         f"COPY (SELECT {', '.join(named)} FROM piece) TO ? {_PARQUET}",
-        [*(list(words[name]) for name in columns if name in words), str(path)],
+        [*(texts[name][0] for name in columns if name in texts), str(path)],
     )
     db.unregister("piece")
 
 
-def columns_of(path: Path) -> dict[str, npt.NDArray[Any]]:
+def columns_of(path: Path | PlainColumns) -> Mapping[str, npt.NDArray[Any]]:
     """Every column of a file."""
     return _columns(path, "*")
 
@@ -255,11 +260,9 @@ def texts(path: Path) -> dict[str, list[str | None]]:
     return {name: list(column) for name, column in zip(names, columns, strict=True)}
 
 
-def _columns(path: Path, names: str) -> dict[str, npt.NDArray[Any]]:
-    from tare.records.column_codec import read_plain
-
-    if (plain := read_plain(path)) is not None:
-        return plain
+def _columns(path: Path | PlainColumns, names: str) -> Mapping[str, npt.NDArray[Any]]:
+    if not isinstance(path, Path):
+        return path
     import duckdb
 
     cursor = _reader().cursor()
@@ -336,18 +339,8 @@ class TableFiles(AbstractContextManager["TableFiles"]):
         self._engine.__exit__(*exc)
 
 
-class TablesIn(Mapping[str, Mapping[str, "npt.NDArray[Any]"]]):
-    """The tables of one recorder in a folder, by name; each is read when it is asked for, and not kept."""
-
-    def __init__(self, folder: Path, probe: str) -> None:
-        found = [TableName.of(path.name) for path in sorted(folder.iterdir())] if folder.is_dir() else []
-        self._files = {name.table: folder / name.file for name in found if name is not None and name.probe == probe}
-
-    def __getitem__(self, table: str) -> Mapping[str, npt.NDArray[Any]]:
-        return columns_of(self._files[table])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
-
-    def __len__(self) -> int:
-        return len(self._files)
+def tables_in(folder: Path, probe: str) -> Tables:
+    """The tables of one recorder in a folder, by name."""
+    found = [TableName.of(path.name) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    mine = [name for name in found if name is not None and name.probe == probe]
+    return MadeWhenAsked({name.table: partial(columns_of, folder / name.file) for name in mine})

@@ -10,12 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tare.base import strict_json
 from tare.base.errors import StoreError
 from tare.records.model import Json, Record
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER, VERSION
+
+if TYPE_CHECKING:
+    from tare.records.column_codec import PlainColumns
 
 Key: TypeAlias = tuple[str, int]  # trial, attempt
 _NAME = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.([1-9][0-9]{0,8})")
@@ -107,7 +110,7 @@ class Sealed:
         _compare(self.folder, name, self.files, hashlib.sha256(found).hexdigest())
         return found
 
-    def checked(self, name: str) -> Path:
+    def checked(self, name: str) -> Path | PlainColumns:
         """A file's path, after a look at its checksum; the content is not held in memory."""
         path = self.folder / name
         try:
@@ -147,24 +150,28 @@ def files_in(folder: Path) -> dict[str, Entry]:
     return {path.name: Entry(path.stat().st_size, _digest(path)) for path in sorted(folder.iterdir())}
 
 
-def open_sealed(folder: Path, made: Manifest | None = None) -> Sealed:
+def open_sealed(folder: Path) -> Sealed:
     """The trial in this folder: every file is there with its size, and the record is what was sealed.
 
     The checksums of the series are looked at when they are read, and by `verify`: a big store still opens fast.
-    `made`: its manifest, where we have just written all of it.
     """
-    manifest = made or _manifest(folder)
-    for name, entry in manifest.files.items() if made is None else ():
+    manifest = _manifest(folder)
+    for name, entry in manifest.files.items():
         _check_size(folder, name, entry)
     data = _read(folder / RECORD_FILE)
     _compare(folder, RECORD_FILE, manifest.files, hashlib.sha256(data).hexdigest())
+    return Sealed(folder, record_in(folder, data), manifest.files, manifest.lost_marks, manifest.thinned)
+
+
+def record_in(folder: Path, data: bytes) -> Record:
+    """The record of the trial in this folder."""
     try:
         record = Record.from_json(strict_json.load(data))
     except (ValueError, TypeError) as error:
         raise Damaged(folder, RECORD_FILE, f"it is not a record ({error})") from None
     if folder_name(record.trial, record.attempt) != folder.name:
         raise Damaged(folder, RECORD_FILE, f"it is the record of {record.trial}.{record.attempt}")
-    return Sealed(folder, record, manifest.files, manifest.lost_marks, manifest.thinned)
+    return record
 
 
 def verify_sealed(folder: Path) -> list[str]:
@@ -262,7 +269,7 @@ class Shelf:
             raise StoreError(f"{self._folder.parent}: no whole trial {folder_name(*key)} here.")
         return self._sealed[key]
 
-    def file(self, key: Key, name: str) -> Path:
+    def file(self, key: Key, name: str) -> Path | PlainColumns:
         """The path of a trial's file, its checksum looked at; a trial with a damaged one is left out from now on."""
         with self._left_out_if_damaged(key):
             return self.get(key).checked(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +19,7 @@ from tare.base.files import explained
 from tare.base.sides import is_rehearsal
 from tare.records import seal
 from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
-from tare.records.model import Json, Record, State
+from tare.records.model import Json, MadeWhenAsked, Record, State
 from tare.records.parquet import TableName
 from tare.records.schema import (
     CATALOGUE_FILE,
@@ -39,11 +40,12 @@ from tare.records.seal import Writer, plain, start
 from tare.records.sealed import Key, Shelf, Thinned, folder_name, keys_in, verify_sealed
 from tare.records.spool import read_channels, read_spool
 from tare.records.trials import grouped
-from tare.records.unpack import unpacked
+from tare.records.unpack import header_of, unpacked
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from tare.records.parquet import Tables
     from tare.records.spool import Times, Values
     from tare.records.unpack import KeptFolder, Unpacked
 
@@ -94,13 +96,7 @@ class Store:
     @staticmethod
     def header_at(root: Path) -> Header:
         """What a store or a pack is, without a look at its trials."""
-        if not is_pack(root):
-            return read_header(root)
-        found = unpacked(root)
-        try:
-            return read_header(found.folder)
-        finally:
-            found.close()
+        return header_of(root) if is_pack(root) else read_header(root)
 
     # What was seen
 
@@ -206,7 +202,12 @@ class Store:
         names = [TableName.of(file) for file in self._shelf.get((trial, attempt)).files]
         return [name for name in names if name is not None]
 
-    def trace(self, trial: str, attempt: int, probe: str, table: str) -> dict[str, npt.NDArray[Any]]:
+    def tables(self, trial: str, attempt: int, probe: str) -> Tables:
+        """Those of one recorder."""
+        mine = [name for name in self.traces(trial, attempt) if name.probe == probe]
+        return MadeWhenAsked({name.table: partial(self.trace, trial, attempt, *name) for name in mine})
+
+    def trace(self, trial: str, attempt: int, probe: str, table: str) -> Mapping[str, npt.NDArray[Any]]:
         """One of them, as columns; the recorder's docstring says what is in them."""
         from tare.records.parquet import columns_of
 

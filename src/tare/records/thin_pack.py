@@ -18,8 +18,7 @@ Opening the pack makes ordinary trials of it (`expand`), which every verb reads.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -39,16 +38,16 @@ from tare.records.schema import (
     RECORD_FILE,
     TRIALS_FOLDER,
 )
-from tare.records.sealed import Entry, Manifest, Sealed, Thinned, entry_of, files_in, is_trial_folder
+from tare.records.sealed import Key, Manifest, Sealed, Thinned, entry_of, files_in, is_trial_folder, record_in
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tare.records.column_codec import StreamReader, StreamWriter
+    from tare.records.column_codec import PlainColumns, StreamReader, StreamWriter
 
     Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
-    Made: TypeAlias = dict[Path, dict[str, Entry]]
-    Write: TypeAlias = Callable[[Path, Columns, Mapping[str, Sequence[str]]], None]
+    Made: TypeAlias = Mapping[str, Callable[[], npt.NDArray[Any]]]
+    Series: TypeAlias = tuple[Made, Mapping[str, Sequence[str]]]  # what `PlainColumns` are made of
 
 FORMAT = 1
 RESOLUTION_NS = 1000
@@ -224,98 +223,112 @@ def _add_readings(
     return channels
 
 
-def expand(file: Path, folder: Path, most_bytes: int, *, plain: bool = False) -> dict[str, Manifest]:
-    """Ordinary trials from the content of a thinned pack, in `folder`; ValueError and its kin where it is none.
+@dataclass(frozen=True, slots=True)
+class HeldTrial(Sealed):
+    """A trial of a thinned pack, read where it lies: it has no files, but for those that `expanded` makes."""
 
-    `plain`: with arrays in place of Parquet, for one who only reads them. Returns the manifest of each.
+    texts: Mapping[str, bytes] = field(default_factory=dict)
+    series: Mapping[str, Series] = field(default_factory=dict)
+
+    def data(self, name: str) -> bytes:
+        return self.texts[name]
+
+    def checked(self, name: str) -> PlainColumns:
+        from tare.records.column_codec import PlainColumns
+
+        return PlainColumns(*self.series[name])
+
+
+def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTrial]:
+    """The trials in the content of a thinned pack, as if they lay in `folder`; ValueError and its kin where it is none.
+
+    Marks and readings are taken from it at once, tables of events, which may be large, when they are asked for.
     """
-    from tare.records.column_codec import StreamReader, write_plain
+    from tare.records.column_codec import StreamReader
 
-    content = memoryview(file.read_bytes())
     size = int.from_bytes(content[:8], "little")
     header = strict_json.load(bytes(content[8 : 8 + size]))
     if header["format"] != FORMAT:
         raise ValueError(f"a thinned pack of format {header['format']!r}, which this tare does not know")
-    if strange := [name for name in header["trials"] if not is_trial_folder(name)]:
+    names, units = header["trials"], [int(unit_ns) for unit_ns in header["resolution_ns"]]
+    if strange := [name for name in names if not is_trial_folder(name)]:
         raise ValueError(f"{strange[0]!r} is no name of a trial")
-    folders = [folder / TRIALS_FOLDER / name for name in header["trials"]]
-    for each in folders:
-        each.mkdir(mode=0o700, parents=True)
-    made: Made = {each: {} for each in folders}  # files whose bytes were at hand
-    content, sealed = _write_texts(content[8 + size :], header["texts"], made)
+    content, texts = _texts_in(content[8 + size :], header["texts"], len(names))
     reader = StreamReader(content, most_bytes // 8)
-
-    def write_and_note(path: Path, columns: Columns, words: Mapping[str, Sequence[str]]) -> None:
-        made[path.parent][path.name] = entry_of(write_plain(path, columns, words))
-
-    with nullcontext() if plain else engine(folder / "spill") as db:
-        write = write_and_note if db is None else partial(write_columns, db)
-        _write_marks(write, reader, header["marks"], folders, header["resolution_ns"])
-        _write_readings(write, reader, header["readings"], folders, header["resolution_ns"])
-        for name, table in header["tables"].items():
-            _write_table(write, reader, name, table, folders)
+    of_all = zip(
+        _marks_in(reader, header["marks"], units), _readings_in(reader, header["readings"], units), strict=True
+    )
+    series = [dict(zip((MARKS_FILE, READINGS_FILE), each, strict=True)) for each in of_all]
+    for name, table in header["tables"].items():
+        for number, its in _table_in(reader, name, table):
+            series[number][name] = its
     reader.end()
-    renewed = {}
-    for each, unit_ns in zip(folders, header["resolution_ns"], strict=True):
-        for name in (RECORD_FILE, OUT_FILE, ERR_FILE):
-            if sealed[each].files[name].sha256 != made[each][name].sha256:
-                raise ValueError(f"{TRIALS_FOLDER}/{each.name}/{name} is not what was sealed (the checksum differs)")
-        files = dict(sorted(made[each].items())) if plain else files_in(each)
-        renewed[each.name] = Manifest(files, sealed[each].lost_marks, Thinned(int(unit_ns), sealed[each].files))
-        (each / MANIFEST_FILE).write_bytes(renewed[each.name].as_json())
-    return renewed
+    for name, unit_ns, text, columns in zip(names, units, texts, series, strict=True):
+        sealed = Manifest.from_json(text.pop(MANIFEST_FILE))
+        for file in (RECORD_FILE, OUT_FILE, ERR_FILE):
+            if sealed.files[file].sha256 != entry_of(text[file]).sha256:
+                raise ValueError(f"{TRIALS_FOLDER}/{name}/{file} is not what was sealed (the checksum differs)")
+        record = record_in(folder / name, text[RECORD_FILE])
+        files = {file: sealed.files[file] for file in (*text, *columns)}
+        thinned = Thinned(unit_ns, sealed.files)
+        yield HeldTrial(folder / name, record, files, sealed.lost_marks, thinned, text, columns)
 
 
-def _write_texts(content: memoryview, texts: Json, made: Made) -> tuple[memoryview, dict[Path, Manifest]]:
-    """The texts to their files, and the manifests as they were sealed; what comes after them."""
-    sealed = {}
+def expanded(trials: Mapping[Key, HeldTrial], spill: Path) -> dict[Key, Sealed]:
+    """The same trials with files like any other's, in their folders."""
+    made = {}
+    with engine(spill) as db:
+        for key, each in trials.items():
+            for file, text in each.texts.items():
+                (each.folder / file).write_bytes(text)
+            for file in each.series:
+                write_columns(db, each.folder / file, each.checked(file))
+            files = files_in(each.folder)
+            made[key] = Sealed(each.folder, each.record, files, each.lost_marks, each.thinned)
+            (each.folder / MANIFEST_FILE).write_bytes(Manifest(files, each.lost_marks, each.thinned).as_json())
+    return made
+
+
+def _texts_in(content: memoryview, sizes: Json, count: int) -> tuple[memoryview, list[dict[str, bytes]]]:
+    """What comes after the texts, and those of each trial."""
+    found: list[dict[str, bytes]] = [{} for _ in range(count)]
     for name in _TEXTS:
-        for folder, size in zip(made, texts[name], strict=True):
+        for text, size in zip(found, sizes[name], strict=True):
             if not 0 <= size <= len(content):
                 raise EOFError
-            text, content = bytes(content[:size]), content[size:]
-            if name == MANIFEST_FILE:
-                sealed[folder] = Manifest.from_json(text)
-            else:
-                (folder / name).write_bytes(text)
-                made[folder][name] = entry_of(text)
-    return content, sealed
+            text[name], content = bytes(content[:size]), content[size:]
+    return content, found
 
 
-def _write_marks(
-    write: Write, reader: StreamReader, about: Json, folders: Sequence[Path], units: Sequence[int]
-) -> None:
+def _marks_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterator[Series]:
     import numpy as np
 
-    kinds, steps = reader.take(about["kinds"]), reader.take(about["steps"])
-    [together] = reader.take(about["times"])
-    codes = np.concatenate(kinds) if kinds else np.empty(0, np.int64)
+    kinds, steps, times = (reader.take(about[name]) for name in ("kinds", "steps", "times"))
+    together = times.whole
     apart = np.empty_like(together)
-    apart[np.argsort(codes, kind="stable")] = together
-    times = np.split(apart, np.cumsum([len(each) for each in kinds])[:-1]) if kinds else []
-    pairs = [word.partition(_BETWEEN) for word in about["kinds"]["words"]]
+    apart[np.argsort(kinds.whole, kind="stable")] = together
+    pairs = [word.partition(_BETWEEN) for word in kinds.words]
     words = {"name": [name for name, _, _ in pairs], "edge": [edge for _, _, edge in pairs]}
-    for folder, unit_ns, kind, step, t in zip(folders, units, kinds, steps, times, strict=True):
-        columns = {"t_ns": np.cumsum(t) * unit_ns, "name": kind, "edge": kind, "step": step}
-        write(folder / MARKS_FILE, columns, words)
+    split = np.split(apart, np.cumsum(kinds.lengths)[:-1]) if units else []
+    for unit_ns, kind, step, t in zip(units, kinds.each(), steps.each(), split, strict=True):
+        t_ns = np.cumsum(t) * unit_ns
+        yield _as_made({"t_ns": t_ns, "name": kind, "edge": kind, "step": step}), words
 
 
-def _write_readings(
-    write: Write, reader: StreamReader, about: Json, folders: Sequence[Path], units: Sequence[int]
-) -> None:
+def _readings_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterator[Series]:
     import numpy as np
 
-    clocks: list[dict[str, Any]] = [{} for _ in folders]
-    found: list[list[tuple[int, Any, Any]]] = [[] for _ in folders]
+    clocks: list[dict[str, Any]] = [{} for _ in units]
+    found: list[list[tuple[int, Any, Any]]] = [[] for _ in units]
     for place, channel in enumerate(about, 1):
-        name, own = channel["name"], iter(reader.take(channel["times"]))
-        values = reader.take(channel["values"])
+        name, own = channel["name"], iter(reader.take(channel["times"]).each())
+        values = reader.take(channel["values"]).each()
         for number, clock, value in zip(channel["trials"], channel["clock"], values, strict=True):
             if clock == name:
                 clocks[number][name] = next(own) * units[number]
             found[number].append((place, clocks[number][clock], value))
     words = {"channel": [str(channel["name"]) for channel in about]}
-    for folder, series in zip(folders, found, strict=True):
+    for series in found:
         columns = {
             "t_ns": np.concatenate([t_ns for _, t_ns, _ in series] or [np.empty(0, np.int64)]),
             "channel": np.repeat([place for place, _, _ in series], [len(t_ns) for _, t_ns, _ in series]).astype(
@@ -323,13 +336,25 @@ def _write_readings(
             ),
             "value": np.concatenate([values for _, _, values in series] or [np.empty(0, np.float64)]),
         }
-        write(folder / READINGS_FILE, columns, words)
+        yield _as_made(columns), words
 
 
-def _write_table(write: Write, reader: StreamReader, name: str, about: Json, folders: Sequence[Path]) -> None:
+def _table_in(reader: StreamReader, name: str, about: Json) -> Iterator[tuple[int, Series]]:
     if TableName.of(name) is None or any(not _COLUMN.fullmatch(column) for column in about["columns"]):
         raise ValueError(f"{name!r} is no table of a trial")
     columns = {column: reader.take(stream) for column, stream in about["columns"].items()}
-    words = {column: stream["words"] for column, stream in about["columns"].items() if "words" in stream}
+    if {len(about["trials"])} != {len(stream.lengths) for stream in columns.values()} or any(
+        stream.lengths != next(iter(columns.values())).lengths for stream in columns.values()
+    ):
+        raise ValueError(f"{name!r} has columns of different lengths")
+    words = {column: stream.words for column, stream in columns.items() if stream.is_text}
     for place, number in enumerate(about["trials"]):
-        write(folders[number] / name, {column: arrays[place] for column, arrays in columns.items()}, words)
+        yield number, ({column: partial(stream.of, place) for column, stream in columns.items()}, words)
+
+
+def _as_made(columns: Columns) -> Made:
+    return {name: partial(_itself, column) for name, column in columns.items()}
+
+
+def _itself(column: Any) -> Any:
+    return column

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import lzma
+import mmap
 import os
 import re
 import shutil
@@ -31,10 +32,11 @@ from tare.records.schema import (
     STUDY_FILE,
     THINNED_FILE,
     TRIALS_FOLDER,
+    Header,
     read_header,
 )
-from tare.records.sealed import Damaged, Key, Manifest, Sealed, folder_name, keys_in, open_sealed
-from tare.records.thin_pack import expand
+from tare.records.sealed import Damaged, Key, Sealed, folder_name, keys_in, open_sealed
+from tare.records.thin_pack import HeldTrial, expanded, held
 
 MOST_MEMBERS = 200_000
 MOST_BYTES = 4 * 2**30  # of all files together, unpacked
@@ -80,8 +82,10 @@ class KeptFolder:
 
     @cached_property
     def sealed(self) -> Mapping[Key, Sealed]:
-        """Its trials, opened when they are first asked for: not for one who reads the study's name alone."""
+        """Its trials, opened when they are first asked for; every byte was looked at when the folder was filled."""
         trials = self.folder / TRIALS_FOLDER
+        if (self.folder / THINNED_FILE).exists():
+            return _held(self.folder)
         return {key: open_sealed(trials / folder_name(*key)) for key in keys_in(trials)}
 
     def close(self) -> None:
@@ -93,6 +97,7 @@ class _Kept:
 
     def __init__(self) -> None:
         self._opened: dict[Path, KeptFolder] = {}
+        self._headers: dict[Path, Header] = {}
         self._owner = os.getpid()
 
     @cached_property
@@ -100,10 +105,18 @@ class _Kept:
         """Made when it is first asked for."""
         return _own_folder()
 
-    def get(self, pack: Path) -> KeptFolder:
+    def _folder_for(self, pack: Path) -> Path:
         found = pack.stat()
         identity = f"{pack.resolve()}:{found.st_size}:{found.st_mtime_ns}"
-        folder = self.folder / hashlib.sha256(os.fsencode(identity)).hexdigest()[:24]
+        return self.folder / hashlib.sha256(os.fsencode(identity)).hexdigest()[:24]
+
+    def header(self, pack: Path) -> Header:
+        if (folder := self._folder_for(pack)) not in self._headers:
+            self._headers[folder] = read_header(folder) if folder.exists() else _first_of(pack)
+        return self._headers[folder]
+
+    def get(self, pack: Path) -> KeptFolder:
+        folder = self._folder_for(pack)
         if folder not in self._opened:
             self._opened[folder] = self._made(folder, pack)
         return self._opened[folder]
@@ -112,7 +125,7 @@ class _Kept:
         kept = KeptFolder(folder)
         if not folder.exists():
             half_made, trials = Path(tempfile.mkdtemp(dir=self.folder)), folder / TRIALS_FOLDER
-            made = _filled(half_made, pack, plain=True)
+            made = _filled(half_made, pack, hold=True)
             with suppress(OSError):  # another process was faster
                 half_made.rename(folder)
                 kept.sealed = {key: replace(each, folder=trials / each.folder.name) for key, each in made.items()}
@@ -126,6 +139,22 @@ class _Kept:
 _kept: ContextVar[_Kept | None] = ContextVar("_kept", default=None)
 
 
+def header_of(pack: Path) -> Header:
+    """What a pack is, from its first files: the others are not looked at, unless they were before."""
+    kept = _kept.get()
+    return _first_of(pack) if kept is None else kept.header(pack)
+
+
+def _first_of(pack: Path) -> Header:
+    folder = _own_folder()
+    try:
+        with _told_of(pack), explained(folder, f"unpacking {pack}"):
+            _unpack(pack, folder, STORE_FILE)
+            return _header_in(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def unpacked(pack: Path) -> Unpacked | KeptFolder:
     """The pack in a folder; to be closed."""
     kept = _kept.get()
@@ -136,7 +165,7 @@ def unpacked(pack: Path) -> Unpacked | KeptFolder:
 def each_pack_once(*, shared: bool = False) -> Iterator[None]:
     """In here a pack is unpacked and looked at once, however often it is opened: for one who reads many pages of it.
 
-    The trials of a thinned pack are plain arrays in here, which is quick, and not to be copied into another store.
+    The trials of a thinned pack are read where they lie, which is quick; they have no files to copy elsewhere.
     `shared`: with the processes that are forked in here.
     """
     if _kept.get() is not None:  # whoever asked first keeps them for longer
@@ -158,19 +187,35 @@ def _own_folder() -> Path:
         return new_folder("pack")
 
 
-def _filled(folder: Path, pack: Path, *, plain: bool = False) -> dict[Key, Sealed]:
-    """The trials of the pack, which lie in the folder now; what is refused leaves nothing behind."""
+def _filled(folder: Path, pack: Path, *, hold: bool = False) -> Mapping[Key, Sealed]:
+    """The trials of the pack, which lie in the folder now; what is refused leaves nothing behind.
+
+    `hold`: those of a thinned pack have no files there.
+    """
     try:
-        with explained(folder, f"unpacking {pack}", need_bytes=pack.stat().st_size * 4):
+        with _told_of(pack), explained(folder, f"unpacking {pack}", need_bytes=pack.stat().st_size * 4):
             _unpack(pack, folder)
-            made_here = _expand(folder, plain)
-        return _checked(folder, made_here)
-    except _Refused as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
+            _header_in(folder)
+            if not (thinned := folder / THINNED_FILE).exists():
+                return _checked(folder)
+            if any((folder / TRIALS_FOLDER).iterdir()):
+                raise _Refused("it is thinned, and has whole trials in it as well")
+            found = _held(folder)
+            if hold:
+                return found
+            thinned.unlink()
+            return expanded(found, folder / "spill")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+@contextmanager
+def _told_of(pack: Path) -> Iterator[None]:
+    try:
+        yield
+    except _Refused as error:
+        raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
 
 
 def _remove(folder: Path, owner: int) -> None:
@@ -178,10 +223,10 @@ def _remove(folder: Path, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _unpack(pack: Path, folder: Path) -> None:
+def _unpack(pack: Path, folder: Path, last: str = "") -> None:
     with pack.open("rb") as file:
         try:
-            _take_all(_Stream(file), folder)
+            _take_all(_Stream(file), folder, last)
         except lzma.LZMAError as error:
             raise _Broken(f"it is damaged ({str(error).rstrip('.').lower()})") from None
         except EOFError:
@@ -224,7 +269,8 @@ class _Stream:
             raise _Refused("there is more in it behind its end")
 
 
-def _take_all(stream: _Stream, folder: Path) -> None:
+def _take_all(stream: _Stream, folder: Path, last: str) -> None:
+    """Every file; or those up to the `last`, and what comes after it is not looked at."""
     names: set[str] = set()
     total_bytes = 0
     while (block := stream.take(_BLOCK)).strip(b"\0"):
@@ -233,6 +279,8 @@ def _take_all(stream: _Stream, folder: Path) -> None:
         _refuse_foreign(entry, names, total_bytes)
         names.add(entry.name)
         _take(stream, entry.size, folder / entry.name)
+        if entry.name == last:
+            return
     stream.end()
     if STORE_FILE not in names or PLAN_FILE not in names:
         raise _Refused("no store in it; `tare store pack` makes packs")
@@ -263,40 +311,42 @@ def _take(stream: _Stream, size_bytes: int, path: Path) -> None:
         stream.take(padding)
 
 
-def _expand(folder: Path, plain: bool) -> dict[str, Manifest]:
-    """Of a thinned pack: the manifests of the trials that its one file stands for."""
-    if not (file := folder / THINNED_FILE).exists():
-        return {}
-    if any((folder / TRIALS_FOLDER).iterdir()):
-        raise _Refused("it is thinned, and has whole trials in it as well")
+def _held(folder: Path) -> dict[Key, HeldTrial]:
+    """The trials of a thinned pack; each gets a folder without files: that tells that it is there."""
+    trials = folder / TRIALS_FOLDER
     try:
-        made = expand(file, folder, MOST_BYTES, plain=plain)
+        with (folder / THINNED_FILE).open("rb") as file:
+            content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+        found = {(each.record.trial, each.record.attempt): each for each in held(content, trials, MOST_BYTES)}
     except EOFError:
         raise _Broken("it is cut off") from None
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, StopIteration, OverflowError) as error:
+    except Damaged as error:
+        raise _Refused(error.fault) from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _Broken(f"it is damaged, or no pack that tare makes ({error})") from None
-    file.unlink()
-    return made
+    for each in found.values():
+        each.folder.mkdir(mode=0o700, exist_ok=True)
+    return found
 
 
-def _checked(folder: Path, made_here: Mapping[str, Manifest]) -> dict[Key, Sealed]:
-    """A pack is whole or it is refused: somebody has made it of whole trials.
-
-    The sums of files that were `made_here` were taken a moment ago.
-    """
+def _header_in(folder: Path) -> Header:
     try:
-        read_header(folder)
+        return read_header(folder)
     except StoreError as error:
         raise _Refused(str(error).replace(f"{folder}/", "").rstrip(".")) from None
+
+
+def _checked(folder: Path) -> dict[Key, Sealed]:
+    """A pack is whole or it is refused: somebody has made it of whole trials."""
     found = {}
     for trial, attempt in sorted(keys_in(folder / TRIALS_FOLDER)):
         place = folder / TRIALS_FOLDER / f"{trial}.{attempt}"
         try:
-            found[trial, attempt] = sealed = open_sealed(place, made_here.get(place.name))
-            for name in () if made_here else sealed.files:
+            found[trial, attempt] = sealed = open_sealed(place)
+            for name in sealed.files:
                 sealed.checked(name)
         except Damaged as error:
             raise _Refused(error.fault) from None
-        if not made_here and (foreign := {path.name for path in place.iterdir()} - {*sealed.files, MANIFEST_FILE}):
+        if foreign := {path.name for path in place.iterdir()} - {*sealed.files, MANIFEST_FILE}:
             raise _Refused(f"{TRIALS_FOLDER}/{place.name}: {min(foreign)!r} is not in its manifest")
     return found

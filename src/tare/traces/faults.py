@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -80,12 +80,9 @@ class Place:
     share: float
 
 
-def places(
-    comm: Sequence[str], file: Sequence[str], function: Sequence[str], cause: Sequence[str]
-) -> tuple[Place, ...]:
-    """Faults by task, file, location and cause, the most frequent first."""
-    counted = Counter(zip(comm, file, function, cause, strict=True))
-    total = counted.total()
+def places(counted: Mapping[tuple[str, str, str, str], int]) -> tuple[Place, ...]:
+    """Faults by task, file, location and cause, the most frequent first; how many there are of each is given."""
+    total = sum(counted.values())
     ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
     return tuple(Place(*key, count, count / total) for key, count in ranked)
 

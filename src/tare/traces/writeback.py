@@ -42,12 +42,15 @@ def started(tables: Mapping[str, Columns]) -> Columns | None:
 
     None where the event was not traced.
     """
+    return _started(tables, tables.get(PAGE_WRITES))
+
+
+def _started(tables: Mapping[str, Columns], written: Columns | None) -> Columns | None:
     if (rows := tables.get(STARTS)) is None:
         return None
     order = np.argsort(np.asarray(rows["t_ns"]), kind="stable")
     start = {name: np.asarray(column)[order] for name, column in rows.items()}
     start["episode"] = _episodes(start, tables.get(ENDS))
-    written = tables.get(PAGE_WRITES)
     if written is None or "pid" not in start or not {"role", "pid"} <= written.keys():
         return start
     kept = ~_is_ours(start, written)
@@ -88,9 +91,9 @@ def _is_ours(start: Columns, written: Columns) -> npt.NDArray[np.bool_]:
     """Of each round, whether the pages of its episode were all tare's; one that wrote none is not ours."""
     count = int(start["episode"].max()) + 1 if len(start["episode"]) else 0
     ours, others = np.zeros(count, bool), np.zeros(count, bool)
-    inside = np.asarray(written["reason"]) != OUTSIDE
-    pids, t_ns, roles = (np.asarray(written[name])[inside] for name in ("pid", "t_ns", "role"))
-    is_tare = roles == TARE
+    inside = ~_are(written, "reason", OUTSIDE)
+    pids, t_ns = (np.asarray(written[name])[inside] for name in ("pid", "t_ns"))
+    is_tare = _are(written, "role", TARE)[inside]
     for pid in np.unique(start["pid"]):
         rounds, pages = np.flatnonzero(start["pid"] == pid), pids == pid
         place = np.searchsorted(start["t_ns"][rounds], t_ns[pages], side="right") - 1
@@ -157,30 +160,36 @@ def flusher_pages(tables: Mapping[str, Columns]) -> int | None:
 
 def our_flusher_pages(page_writes: Columns) -> int:
     """Page writes of tare's own that the flusher did."""
-    theirs = without_ours(page_writes)
-    return _inside(page_writes) - _inside(theirs)
-
-
-def _inside(page_writes: Columns) -> int:
-    return len(page_writes["t_ns"]) - pages_outside(page_writes)
+    ours = _are(page_writes, "role", TARE) if "role" in page_writes else np.False_
+    return int(np.count_nonzero(ours & ~_are(page_writes, "reason", OUTSIDE)))
 
 
 def pages_outside(page_writes: Columns) -> int:
     """Page writes that the flusher had no part in."""
-    return int((np.asarray(page_writes["reason"]) == OUTSIDE).sum())
+    return int(np.count_nonzero(_are(page_writes, "reason", OUTSIDE)))
 
 
 def without_ours(page_writes: Columns) -> Columns:
     """Without what tare itself wrote: the trace that it keeps is written back beside the workload's pages."""
     if "role" not in page_writes:
         return page_writes
-    kept = np.asarray(page_writes["role"]) != TARE
+    kept = ~_are(page_writes, "role", TARE)
     return {name: np.asarray(column)[kept] for name, column in page_writes.items()}
+
+
+def _are(table: Columns, column: str, word: str) -> npt.NDArray[np.bool_]:
+    """Which rows have this word: by its number, where the table knows the numbers of its words."""
+    words, which = getattr(table, "coded", {}).get(column, ((), None))
+    if which is None:
+        return np.asarray(np.asarray(table[column]) == word, bool)
+    return np.asarray(which == (words.index(word) if word in words else -1))
 
 
 def page_keys(page_writes: Columns) -> npt.NDArray[np.int64]:
     """One number for each different page of each device."""
-    dev, page = (np.asarray(page_writes[name]).astype(np.int64) for name in ("dev", "page"))
+    dev, page = (np.asarray(page_writes[name]).astype(np.int64, copy=False) for name in ("dev", "page"))
+    if not len(dev) or (dev == dev[0]).all():
+        return page
     _, which = np.unique(dev, return_inverse=True)
     return (which.astype(np.int64) << 44) | page
 
@@ -230,12 +239,13 @@ def concentration(page_writes: Columns, stretches: int) -> Concentration:
 def figures(tables: Mapping[str, Columns]) -> dict[str, float]:
     """What goes into a traced trial's record; a figure whose events are not there is absent."""
     found: dict[str, float] = {}
-    if (start := started(tables)) is not None:
+    written = tables.get(PAGE_WRITES)  # the largest by far: read once
+    if (start := _started(tables, written)) is not None:
         found |= _of_starts(start)
     if (pages := flusher_pages(tables)) is not None:
         found["writeback_pages"] = float(pages)
-    if (written := tables.get("page_writes")) is not None:
-        found |= _of_pages(without_ours(written))
+    if written is not None:
+        found |= _of_pages(written)
     if (dirtied := tables.get("writeback_dirty_folio")) is not None:
         found["dirtied_folios"] = float(len(dirtied["t_ns"]))
     return found
@@ -255,10 +265,15 @@ def _of_starts(start: Columns) -> dict[str, float]:
 
 
 def _of_pages(written: Columns) -> dict[str, float]:
+    """Without what tare itself wrote."""
+    kept = ~_are(written, "role", TARE) if "role" in written else slice(None)
+    outside = np.count_nonzero(_are(written, "reason", OUTSIDE)[kept])
+    written = {name: np.asarray(written[name])[kept] for name in ("t_ns", "dev", "page")}
+    count = len(written["t_ns"])
     found = {
-        "writeback_pages": float(_inside(written)),
-        "written_pages": float(len(written["t_ns"])),
-        "writeback_pages_outside": float(pages_outside(written)),
+        "writeback_pages": float(count - outside),
+        "written_pages": float(count),
+        "writeback_pages_outside": float(outside),
     }
     times = writes_by_page(page_keys(written))
     if (spread := gini(times)) is not None:

@@ -441,6 +441,8 @@ def _draft(trial: Trial, state: TrialState) -> Record:
 def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
     """What was asked and what was seen, judged and put together."""
     steps = steps_in(state.marks, state.facts)
+    if (slept_s := state.slept_s) > THRESHOLDS.sleep_s:
+        state.facts["slept_s"] = slept_s
     if (energy := energy_of_trial(trial.settings, state, steps)) is not None:
         state.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
     verdict = judge(trial, state, steps)
@@ -448,8 +450,6 @@ def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
     facts = {**state.facts, "title": title, "outcome": state.outcome, "thresholds": THRESHOLDS.as_json()}
     if state.sampler is not None:
         facts["sampler"] = state.sampler.as_json()
-    if (slept_s := state.slept_s) > THRESHOLDS.sleep_s:
-        facts["slept_s"] = slept_s
     return replace(
         draft,
         state=verdict.state,

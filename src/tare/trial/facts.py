@@ -31,6 +31,7 @@ _SYSCTLS = {
     "cpu.online": "/sys/devices/system/cpu/online",
     "cpu.socket": "/sys/devices/system/cpu/cpu0/topology/core_siblings_list",
     "board": "/proc/device-tree/model",
+    "mem_sleep": "/sys/power/mem_sleep",  # which sleep `idle: {state: suspended}` is: `s2idle [deep]`
 }
 
 

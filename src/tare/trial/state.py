@@ -16,7 +16,7 @@ from tare.base.host import Clock, Exit
 from tare.base.rulings import Ruling
 from tare.base.secrets import Scrubber
 from tare.parts.protocols import Mark, Probe, Recorder
-from tare.records.parquet import TableFiles, TableName, TablesIn
+from tare.records.parquet import TableFiles, TableName, tables_in
 from tare.trial.facts import clocks
 from tare.trial.sampler_report import SamplerReport
 from tare.trial.tenants import Tenant
@@ -141,7 +141,7 @@ def make_tables(recorders: Iterable[Recorder], raw: Path, tables: Path, steps: i
             continue  # it could not start; the sampler has said why
         try:
             traced.rows |= _write(recorder, folder, tables)
-            traced.figures |= recorder.figures(TablesIn(tables, name), steps)
+            traced.figures |= recorder.figures(tables_in(tables, name), steps)
         except (TareError, OSError, ValueError, KeyError) as error:
             reported = str(error).rstrip(".")
             undecoded = Ruling("trace.undecoded", "note", "", f"what it recorded could not be decoded: {reported}.")

@@ -150,6 +150,7 @@ def judge(trial: Trial, state: TrialState, steps: Steps | None) -> Verdict:
 
 
 _STOOD_STILL_S = 5.0  # a busy machine delays a thread by less
+_OFF_S = 10.0  # of a sleep that was asked for: an alarm has whole seconds, and a board takes some to stop
 _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, TrialState, Steps | None, Thresholds], Iterable[Ruling]]
 
@@ -161,7 +162,7 @@ def work_folder_is_plain(trial: Trial, state: TrialState, steps: Steps | None, l
 
 def runner_ran(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """A10: who was stopped could neither end the workload at its limit nor see what it did."""
-    if state.stood_still_s > _STOOD_STILL_S:
+    if state.stood_still_s > _STOOD_STILL_S and not trial.cell.workload.asleep_s():
         sentence = f"the runner itself stood still for {state.stood_still_s:.0f} s during the trial (SIGSTOP?)."
         yield Ruling("run.stood-still", "suspect", "", sentence)
 
@@ -350,7 +351,12 @@ def clocks_kept_step(trial: Trial, state: TrialState, steps: Steps | None, limit
     moved = {name: after[name] - before[name] for name in before}
     slept_s = moved["boottime_s"] - moved["monotonic_s"]
     slept_s += state.facts.get("place", {}).get("clock", {}).get("slept_s", 0.0)  # of a device with clocks of its own
-    if slept_s > limits.sleep_s:
+    if (asked_s := trial.cell.workload.asleep_s()) and abs(slept_s - asked_s) > _OFF_S:
+        sentence = (
+            f"the device was to sleep for {asked_s:.0f} s and slept {abs(slept_s):.0f} s: not woken by its alarm."
+        )
+        yield Ruling("clock.woke", "invalid", "clock", sentence)
+    elif slept_s > limits.sleep_s and not asked_s:
         yield Ruling("clock.slept", "invalid", "clock", f"the machine slept {slept_s:.0f} s.")
     stepped_s = moved["realtime_s"] - moved["boottime_s"]
     if abs(stepped_s) > limits.wall_step_s:

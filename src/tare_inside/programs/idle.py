@@ -1,9 +1,13 @@
-"""Does nothing for a while, and marks that while as one step: `python idle.py SETTLE_S SECONDS LOG_PERIOD_S`.
+"""Does nothing for a while, and marks that while as one step: `idle.py SETTLE_S SECONDS LOG_PERIOD_S [CLOCK STATE]`.
 
 With a period it logs meanwhile, as the scripts do that people run beside their training: it reads what /proc says of
 processors, memory and disks, and forgets it. What such a script costs is the difference between the two.
+
+With the folder of a clock and the kernel's file of power states the device itself sleeps, to memory, until the clock's
+alarm: that is set and read back before, and cleared after it. What is awake is that long before the sleep and after it.
 """
 
+import os
 import sys
 import time
 
@@ -21,6 +25,38 @@ def rest(settle_s, seconds, period_s):
     else:
         time.sleep(seconds)
     marks.end("step", 0)
+
+
+def suspend(settle_s, seconds, _period_s, clock, power_state):
+    """Sleep to memory. What goes wrong before is reported, and nothing sleeps that no alarm would wake."""
+    time.sleep(settle_s)
+    alarm = os.path.join(clock, "wakealarm")
+    due = str(int(read(os.path.join(clock, "since_epoch"))) + int(seconds))
+    what = "the alarm of %s could not be set" % clock
+    try:
+        write(alarm, due)
+        try:
+            if read(alarm) != due:
+                sys.exit("%s: %s was written, and it has %r. The device did not sleep." % (what, due, read(alarm)))
+            what = "the kernel refused to suspend the device (its log, `dmesg`, names what kept it awake)"
+            marks.begin("step", 0)
+            write(power_state, "mem")
+            marks.end("step", 0)
+        finally:
+            write(alarm, "0")
+    except OSError as error:
+        sys.exit("%s: %s." % (what, error.strerror))
+    time.sleep(settle_s)
+
+
+def read(path):
+    with open(path) as file:
+        return file.read().strip()
+
+
+def write(path, text):
+    with open(path, "w") as file:
+        file.write(text)
 
 
 def log(seconds, period_s):
@@ -45,10 +81,10 @@ def look(path):
 
 
 def main(arguments):
-    if len(arguments) != 3:
-        sys.stderr.write("usage: python idle.py SETTLE_S SECONDS LOG_PERIOD_S\n")
+    if len(arguments) not in (3, 5):
+        sys.stderr.write("usage: python idle.py SETTLE_S SECONDS LOG_PERIOD_S [CLOCK STATE]\n")
         return 2
-    rest(*[float(argument) for argument in arguments])
+    (suspend if arguments[3:] else rest)(*map(float, arguments[:3]), *arguments[3:])
     return 0
 
 

@@ -41,6 +41,15 @@ def test_intervals_are_over_trials():
     assert few.figures["energy_step_j"].low is None
 
 
+def test_a_suspended_device_is_no_baseload_and_has_a_line_of_its_own():
+    asleep = Place({"platform": "bare", "workload.state": "suspended"}, idle_w=1.0)
+    awake = Place({"platform": "bare", "workload.state": "awake"})
+    answer = found(*trials(BARE, **EXACT), *idle_trials(awake, asleep, **EXACT))
+    assert answer.cells[0].figures["energy_baseload_j"].value == pytest.approx(BARE.idle_w * BARE.step_s * STEPS)
+    assert [each.power_w.value for each in answer.idle] == pytest.approx([10.0, 1.0])
+    assert "suspended" in answer.idle[1].label
+
+
 def test_without_a_baseload_nothing_is_split_and_it_is_said():
     answer = found(*trials(BARE, DOCKER))
     assert all("energy_baseload_j" not in cell.figures for cell in answer.cells)

@@ -40,7 +40,7 @@ NAMES = [
 MOST_S = {"smoke": 60, "small": 1260, "networks": 6000, "cuda": 4000, "clocks": 4000}
 LEAST_S = {"smoke": 5, "small": 120, "networks": 120, "cuda": 120, "clocks": 240}  # others: that of a whole study
 WHOLE_S = 1000
-FOR_HARDWARE = ("networks", "cuda", "clocks", "agx", "nx", "nano", "edge", "server", "vfio")
+FOR_HARDWARE = ("networks", "cuda", "clocks", "agx", "nx", "nano", "edge", "server", "vfio", "suspended")
 
 
 def tare(*words: str) -> str:

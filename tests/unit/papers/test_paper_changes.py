@@ -156,7 +156,8 @@ TAX = "s0-container-tax"
         ("4.6c", ("s4-gpu", "step_mean_s"), "no trial of s4-gpu has name question"),
         ("4.8b", ("s4-idle-core", "step_mean_s"), "cores to spare"),
         ("4.12a", ("s4-platforms", "step_mean_s"), "it takes an edge board"),
-        ("3.14a", ("s0-phase-breakup", "step_s"), "a meter at the socket"),
+        ("3.14a", ("s0-phase-breakup", "step_s"), "s3-idle-states was not run"),
+        ("3.14a", ("s3-idle-states", "power_mean_w"), "no trial of s3-idle-states has state suspended"),
         ("3.19a", ("s3-power-modes", "stall_mean_s"), "no trial of s3-power-modes sets cpu_mhz"),
         ("4.5c", ("s4-pinning", "step_mean_s"), "no trial of s4-pinning has platform qemu+docker"),
         ("1.17b", ("s1-dataset-scale", "step_s"), "no trial of s1-dataset-scale has read_step_bytes"),
@@ -167,6 +168,12 @@ def test_a_row_without_a_figure_says_why(row, store, why):
     assert found.word == NOT_HERE
     assert why in found.why
     assert found.sides == {}
+
+
+def test_a_suspended_board_fills_its_row_and_is_no_idle_board_of_the_others():
+    store = held("s3-idle-states", "suspended", metrics=["power_mean_w"])
+    assert len(ours("3.14a", store).sides) == 1
+    assert list(ours("3.14g", store).sides) == ["off", "on"]
 
 
 def test_of_several_ways_to_a_figure_the_reason_is_that_of_the_one_that_got_furthest():

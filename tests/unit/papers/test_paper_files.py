@@ -113,6 +113,7 @@ OF_OTHER_NETWORKS += [f"2.33{tenants}{network}" for tenants in "sm" for network 
 NOT_AT_SMALL = {  # rows that a run at scale small does not have, by what it would take
     *("0.16a", "0.16b"),  # inference at two clocks
     "1.9b",  # four workers
+    "3.14a",  # a device that sleeps
     "3.13i",  # ResNet-18
     *("4.9b", "4.9c"),  # applications in virtual machines
     *OF_OTHER_NETWORKS,  # S2 runs SqueezeNet alone there

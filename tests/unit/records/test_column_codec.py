@@ -5,6 +5,8 @@ Columns as plain arrays: what is read is what Parquet would give.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tare.base import strict_json
-from tare.records.column_codec import StreamError, StreamReader, StreamWriter, read_plain, write_plain
+from tare.records.column_codec import PlainColumns, StreamError, StreamReader, StreamWriter
 from tare.records.parquet import columns_of, engine, read_distributions, write_columns
 
 KINDS = ("int64", "int32", "uint64", "float64", "bool")
@@ -24,7 +26,10 @@ def round_trip(columns: list[list[np.ndarray]]) -> list[list[np.ndarray]]:
     reader = StreamReader(memoryview(bytes(writer.body)), 10_000)
     found = [reader.take(about) for about in abouts]
     reader.end()
-    return found
+    for stream in found:
+        one_by_one = [stream.of(place).tobytes() for place in range(len(stream.lengths))]
+        assert one_by_one == [each.tobytes() for each in stream.each()]
+    return [stream.each() for stream in found]
 
 
 @given(st.sampled_from(KINDS).flatmap(lambda kind: st.lists(arrays.arrays(kind, st.integers(0, 9)), max_size=5)))
@@ -41,7 +46,7 @@ def test_texts_come_back_as_places_in_a_list_of_words():
     found = StreamReader(memoryview(bytes(writer.body)), 10).take(about)
 
     assert about["words"] == ["a", "b", "ä"]
-    assert [each.tolist() for each in found] == [[2, 0, 1], [3]]
+    assert [each.tolist() for each in found.each()] == [[2, 0, 1], [3]]
 
 
 def test_a_clock_that_ticks_evenly_takes_next_to_nothing():
@@ -54,7 +59,14 @@ def test_a_clock_that_ticks_evenly_takes_next_to_nothing():
 
 @pytest.mark.parametrize(
     "change",
-    [{"lengths": [10**12]}, {"lengths": [-1, 4]}, {"type": "object"}, {"type": "text", "words": []}],
+    [
+        {"lengths": [10**12]},
+        {"lengths": [-1, 4]},
+        {"type": "object"},
+        {"type": "text", "words": []},
+        {"level": 3},
+        {"type": "text", "words": [[], [], [], []]},
+    ],
 )
 def test_a_description_that_does_not_fit_is_refused(change):
     writer = StreamWriter()
@@ -83,24 +95,27 @@ WORDS = ["step", "größe", "", "step", "a\nb"]
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("rows", [0, 1, 7, 3000])
 def test_plain_columns_are_read_as_parquet_is(tmp_path, rows, missing):
-    folder, draw = tmp_path, np.random.default_rng(rows)
+    draw = np.random.default_rng(rows)
     columns = {kind: draw.integers(0, 2, rows).astype(kind) for kind in COLUMNS}
     columns["word"] = draw.integers(0 if missing else 1, len(WORDS) + 1, rows)
-    write_plain(folder / "plain", columns, {"word": WORDS})
-    with engine(folder / "spill") as db:
-        write_columns(db, folder / "parquet", columns, {"word": WORDS})
-    plain, parquet = columns_of(folder / "plain"), columns_of(folder / "parquet")
+    plain = as_plain(columns, {"word": WORDS})
+    with engine(tmp_path / "spill") as db:
+        write_columns(db, tmp_path / "parquet", plain)
+    parquet = columns_of(tmp_path / "parquet")
     assert list(plain) == list(parquet)
     for name, column in plain.items():
         assert column.dtype == parquet[name].dtype
         assert column.tolist() == parquet[name].tolist()
         assert np.ma.is_masked(column) == np.ma.is_masked(parquet[name])
-    assert read_plain(folder / "parquet") is None
 
 
-def test_distributions_of_plain_readings(tmp_path):
+def as_plain(columns: dict[str, np.ndarray], words: dict[str, list[str]]) -> PlainColumns:
+    return PlainColumns({name: partial(np.asarray, column) for name, column in columns.items()}, words)
+
+
+def test_distributions_of_plain_readings():
     columns = {"t_ns": np.arange(6) * 10**9, "channel": np.array([1, 1, 1, 2, 2, 2]), "value": np.arange(6.0)}
-    write_plain(tmp_path / "plain", columns, {"channel": ["power_w", "energy_j"]})
-    found = read_distributions(tmp_path / "plain", ["power_w", "energy_j"], [1])
+    plain = as_plain(columns, {"channel": ["power_w", "energy_j"]})
+    found = read_distributions(plain, ["power_w", "energy_j"], [1])
     assert {channel: count for channel, (count, _) in found.items()} == {0: 3, 1: 2}
     assert set(found[1][1]) == {1.0}

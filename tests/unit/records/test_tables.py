@@ -10,7 +10,7 @@ import pytest
 from some_records import draft, ended, run_one
 from tare.base.errors import StoreError
 from tare.records import parquet
-from tare.records.parquet import TableFiles, TableName, TablesIn
+from tare.records.parquet import TableFiles, TableName, tables_in
 from tare.records.store import Store
 
 STARTS = TableName("ftrace", "writeback_start")
@@ -64,7 +64,7 @@ def test_an_empty_table_keeps_its_columns(tmp_path: Path) -> None:
     with TableFiles(tmp_path) as files:
         files.add(STARTS, piece(0, 0))
         files.write()
-    assert {name: len(column) for name, column in TablesIn(tmp_path, "ftrace")["writeback_start"].items()} == {
+    assert {name: len(column) for name, column in tables_in(tmp_path, "ftrace")["writeback_start"].items()} == {
         "t_ns": 0, "pages": 0, "reason": 0,
     }  # fmt: skip
 

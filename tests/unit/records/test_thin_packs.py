@@ -21,6 +21,7 @@ from tare.records.schema import THINNED_FILE
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 from tare.records.thin_pack import Thinning
+from tare.records.unpack import each_pack_once
 
 FAULTS, STARTS = TableName("perf", "faults"), TableName("ftrace", "starts")
 THINNING = Thinning(lambda channel: channel["unit"] == "W", {FAULTS: ("role", "file")})
@@ -181,3 +182,35 @@ def test_a_thinned_pack_that_is_cut_off_is_refused(thinned):
         data = tar.extractfile(THINNED_FILE).read()
     with pytest.raises(StoreError, match="it is cut off"):
         Store.open(changed(thinned, data, data[:-3]))
+
+
+def test_a_pack_that_is_read_where_it_lies_holds_what_its_files_would(thinned):
+    with Store.open(thinned) as files, each_pack_once(), Store.open(thinned) as held, Store.open(thinned) as again:
+        assert [path for path in (held.root / "trials").rglob("*") if path.is_file()] == []
+        for record in files.records():
+            key = record.trial, record.attempt
+            for store in (held, again):
+                assert store.records() == files.records() and store.output(*key) == files.output(*key)
+                assert store.channels(*key) == files.channels(*key) and store.thinned(*key) == files.thinned(*key)
+                assert store.traces(*key) == files.traces(*key)
+                assert {name: same(*pair) for name, pair in store.readings(*key).items()} == {
+                    name: same(*pair) for name, pair in files.readings(*key).items()
+                }
+                of_store = [store.marks(*key), *store.tables(*key, "perf").values(), store.trace(*key, *STARTS)]
+                of_files = [files.marks(*key), *files.tables(*key, "perf").values(), files.trace(*key, *STARTS)]
+                assert [list(table) for table in of_store] == [list(table) for table in of_files]
+                assert [same(*table.values()) for table in of_store] == [same(*table.values()) for table in of_files]
+
+
+def same(*columns: np.ndarray) -> list[tuple[np.dtype, list]]:
+    return [(column.dtype, column.tolist()) for column in columns]
+
+
+def test_a_packs_study_is_told_without_a_look_at_its_trials(thinned):
+    """`tare papers tables` asks this of every pack in a folder."""
+    thinned.write_bytes(thinned.read_bytes()[:-40])
+    assert Store.header_at(thinned).study == {"study": "s"}
+    with each_pack_once():
+        assert Store.header_at(thinned) == Store.header_at(thinned)
+    with pytest.raises(StoreError, match="it is cut off"):
+        Store.open(thinned)

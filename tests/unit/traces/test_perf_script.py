@@ -100,7 +100,7 @@ def test_a_cause_follows_from_what_lies_there_and_who_touched_it(mapping, functi
 
 
 def test_places_are_ranked_and_have_shares():
-    found = places(["a", "a", "b"], ["f", "f", "g"], ["x", "x", "y"], ["heap", "heap", "copy"])
+    found = places({("b", "g", "y", "copy"): 1, ("a", "f", "x", "heap"): 2})
     assert [(place.comm, place.count) for place in found] == [("a", 2), ("b", 1)]
     assert found[0].share == pytest.approx(2 / 3)
 

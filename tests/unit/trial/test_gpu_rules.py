@@ -133,3 +133,6 @@ class _Planned:
 
     def units(self):
         return None
+
+    def asleep_s(self):
+        return 0.0

@@ -11,7 +11,7 @@ import numpy as np
 from tare.base.errors import TareError
 from tare.parts.protocols import Recorder, Table
 from tare.records.model import Record, depends_on_speed
-from tare.records.parquet import TablesIn
+from tare.records.parquet import tables_in
 from tare.trial.state import make_tables
 
 
@@ -56,7 +56,7 @@ def test_raw_files_become_tables_and_figures_and_go(tmp_path: Path) -> None:
     traced = make_tables([Counts()], raw, tmp_path / "tables", steps=2)
     assert traced.figures == {"counted": 6.0, "counted_step": 3.0}
     assert traced.rows == {"counts.values": 3}
-    assert TablesIn(tmp_path / "tables", "counts")["values"]["value"].tolist() == [1, 2, 3]
+    assert tables_in(tmp_path / "tables", "counts")["values"]["value"].tolist() == [1, 2, 3]
     assert not (raw / "counts").exists()
 
 

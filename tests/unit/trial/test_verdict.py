@@ -31,6 +31,7 @@ class Planned:
     layered = False
     planned_units: int | None = None
     probes: tuple[Any, ...] = ()
+    to_sleep_s: float = 0.0
     cell: Any = field(init=False)
 
     def __post_init__(self):
@@ -46,6 +47,9 @@ class Planned:
 
     def units(self):
         return self.planned_units
+
+    def asleep_s(self):
+        return self.to_sleep_s
 
 
 def trial_state(**changes):
@@ -222,6 +226,18 @@ def test_a_machine_that_slept_makes_the_trial_invalid():
     verdict = verdict_of(found)
     assert verdict.state == "invalid"
     assert "slept 300 s" in str(verdict.reasons[0])
+
+
+@pytest.mark.parametrize(
+    ("slept_s", "state"), [(300, "ok"), (294, "ok"), (306, "ok"), (0, "invalid"), (40, "invalid"), (340, "invalid")]
+)
+def test_a_sleep_that_was_asked_for_is_as_long_as_asked(slept_s, state):
+    found = trial_state(stood_still_s=20.0)  # a board that takes long to stop and to wake
+    found.clocks_before["boottime_s"] -= slept_s
+    verdict = judge(Planned(to_sleep_s=300.0), found, None)
+    assert verdict.state == state
+    if state == "invalid":
+        assert f"was to sleep for 300 s and slept {slept_s} s" in str(verdict.reasons[0])
 
 
 def test_a_wall_clock_that_was_set_is_a_note():

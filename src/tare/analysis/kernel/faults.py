@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import astuple
 
@@ -50,7 +51,7 @@ def section(trials: Sequence[TrialTraces], most: int = MOST) -> Section | None:
         return None
     rows: list[tuple[Cell, ...]] = []
     for label, group in by_label(recorded).items():
-        found = places(*_joined(group))
+        found = places(Counter(zip(*_joined(group), strict=True)))
         rows += [(label, *astuple(place)) for place in found[:most]]
         rows.append((label, "", "", f"the first {min(most, len(found))}", "", *_sum(found[:most])))
     notes = (*at_least(recorded, PROBE), "faults of tare's own processes are left out.")

@@ -15,6 +15,7 @@ from tare.analysis.cells import cells
 from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Run, Writes
 from tare.analysis.nvm.recency import Counted, Recency
 from tare.analysis.nvm.trace import Trace, trace_of
+from tare.records.intervals import coded
 from tare.records.model import Record
 from tare.records.parquet import TableName
 from tare.records.store import Store
@@ -46,12 +47,13 @@ def store_traces(store: Store) -> Iterator[Trace]:
 
 def _trace(store: Store, record: Record, name: str) -> Trace:
     columns = store.trace(record.trial, record.attempt, *PAGE_WRITES)
-    kept = np.flatnonzero(np.asarray(columns["role"]).astype(str) != OURSELVES)
+    roles, role = coded(columns, "role")
+    kept = np.flatnonzero(np.isin(role, [at for at, each in enumerate(roles) if each == OURSELVES], invert=True))
     rows = kept[np.argsort(columns["t_ns"][kept], kind="stable")]
     # A page is one of the device here (`tare.traces.page_writes`): which file it was written for need not be known.
-    placed = {name: columns[name][rows] for name in ("t_ns", "dev", "page", "role")}
-    placed["inode"] = np.zeros(len(rows), np.int64)
-    return trace_of(name, placed, settings={"trial": record.trial, **record.settings})
+    placed = {name: columns[name][rows] for name in ("t_ns", "dev", "page")}
+    who = roles, role[rows]
+    return trace_of(name, placed, who, settings={"trial": record.trial, **record.settings})
 
 
 def with_flush_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
@@ -65,10 +67,11 @@ def _with_latencies(store: Store, record: Record) -> Record:
     if not trace.writes:
         return record
     [piece] = trace.pieces()
-    size_bytes = max(1, round(CLAIMED_SHARE * len(np.unique(piece.keys)))) * PAGE_BYTES
+    recency = Recency(most=0)  # there is no part after this one
+    part = recency.part(piece.keys)
+    size_bytes = max(1, round(CLAIMED_SHARE * recency.known)) * PAGE_BYTES
     layer = Counted(Layer(POLICIES["lru"], size_bytes), trace, PAGE_BYTES, shares=1)
-    recency = Recency(layer.pages or 0)
-    layer.shares[0].feed(recency.part(piece.keys), recency.known, piece.tenants)
+    layer.shares[0].feed(part, recency.known, piece.tenants)
     latency = layer.run().latency
     found = {
         "flush_latency_disk_only_s": latency.disk_only_s / trace.writes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,20 +47,31 @@ def by_tenant(piece: Piece, trace: Trace) -> Piece:
     return piece._replace(keys=piece.keys * np.uint64(count) + piece.tenants)
 
 
-def trace_of(name: str, columns: Mapping[str, Any], **known: Any) -> Trace:
-    """Columns in memory: t_ns (or t_s), dev, inode, page, and tenant or role where there are such."""
+def trace_of(
+    name: str, columns: Mapping[str, Any], who: tuple[Sequence[str], npt.NDArray[Any]] | None = None, **known: Any
+) -> Trace:
+    """Columns in memory: t_ns (or t_s), page, and dev, inode and tenant where there are such.
+
+    `who`: names of tenants, and which of them each write has, in place of the last.
+    """
     pages = np.asarray(columns["page"], np.uint64)
     keys, span = pages, int(pages.max(initial=0)) + 1
     for column in ("inode", "dev"):
-        named, places = np.unique(np.asarray(columns[column]), return_inverse=True)
-        keys = keys + places.astype(np.uint64) * np.uint64(span)
-        span *= max(1, len(named))
-    who = columns.get("tenant", columns.get("role"))
+        if column in columns and len(named := np.unique(columns[column])) > 1:
+            # `unique` has the places too, but takes five times as long then.
+            keys = keys + np.searchsorted(named, columns[column]).astype(np.uint64) * np.uint64(span)
+            span *= len(named)
+    if who is None and "tenant" in columns:
+        words, places = np.unique(np.asarray(columns["tenant"]).astype(str), return_inverse=True)
+        who = words.tolist(), places
     tenants: tuple[str, ...] = ("",)
     codes = np.zeros(len(pages), np.uint8)
     if who is not None and len(pages):
-        words, places = np.unique(np.asarray(who).astype(str), return_inverse=True)
-        tenants, codes = tuple(map(str, words)), places.astype(np.uint8)
+        names, places = who
+        used = sorted(np.flatnonzero(np.bincount(places)).tolist(), key=lambda place: names[place])
+        order = np.zeros(len(names), np.uint8)
+        order[used] = np.arange(len(used))
+        tenants, codes = tuple(str(names[place]) for place in used), order[places]
     times_ns = _times_ns(columns)
     duration_s = float(times_ns[-1] - times_ns[0]) / 1e9 if len(times_ns) else 0.0
     piece = Piece(keys, codes, times_ns)

@@ -1,4 +1,4 @@
-"""Rows of a power meter's table: watts from one column, and where there is a column for it, the time."""
+"""Rows of a power meter's table: watts from one column, and where there is a column for them, energy and the time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ import signal
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from tare.base.host import Clock
 
 UNIT_W = {"uW": 1e-6, "mW": 1e-3, "W": 1.0, "kW": 1e3}
-MOST_W = 1e6
-_NUMBER = re.compile(r"\s*([0-9]{1,12}(?:[.][0-9]{0,12})?)\s*(uW|mW|W|kW)?\s*")
+UNIT_J = {"J": 1.0, "kJ": 1e3, "mWh": 3.6, "Wh": 3.6e3, "kWh": 3.6e6}
+MOST_W, MOST_J = 1e6, 1e15
+_NUMBER = re.compile(r"\s*([0-9]{1,12}(?:[.][0-9]{0,12})?)\s*([a-zA-Z]+)?\s*")
 
 
 @dataclass(frozen=True)
@@ -29,27 +30,36 @@ class Layout:
     unit: str
     time: str | int | None = None
     separator: str = ","
+    energy: str | int | None = None
+    energy_unit: str = "Wh"
 
     def needs_header(self) -> bool:
-        return isinstance(self.column, str) or isinstance(self.time, str)
+        return any(isinstance(column, str) for column in (self.column, self.time, self.energy))
 
     def placed(self, header: str) -> Layout:
         """The same with numbers in place of names. Raises ValueError, with the names that there are."""
         names = [cell.strip().strip('"') for cell in header.split(self.separator)]
-        time = None if self.time is None else _place(self.time, names)
-        return Layout(_place(self.column, names), self.unit, time, self.separator)
+        time, energy = (None if each is None else _place(each, names) for each in (self.time, self.energy))
+        return replace(self, column=_place(self.column, names), time=time, energy=energy)
 
     def cells(self, row: str) -> list[str]:
         return [cell.strip().strip('"') for cell in row.split(self.separator)]
 
     def watts(self, row: str) -> float:
         """Raises ValueError where there is no such column, or no power in it; a unit in the cell itself counts."""
-        text = _cell(self.cells(row), self.column)
+        return self._value(row, self.column, UNIT_W, self.unit, MOST_W)
+
+    def joules(self, row: str) -> float:
+        """What the meter has counted so far; raises as `watts` does."""
+        return self._value(row, self.energy, UNIT_J, self.energy_unit, MOST_J)
+
+    def _value(self, row: str, column: str | int | None, units: Mapping[str, float], unit: str, most: float) -> float:
+        text = _cell(self.cells(row), column)
         found = _NUMBER.fullmatch(text.replace(",", ".") if self.separator != "," else text)
-        if found is None:
-            raise ValueError(f"{text!r} is not a power")
-        value = float(found[1]) * UNIT_W[found[2] or self.unit]
-        if value > MOST_W:
+        if found is None or (found[2] or unit) not in units:
+            raise ValueError(f"{text!r} is not a number of {unit}")
+        value = float(found[1]) * units[found[2] or unit]
+        if value > most:
             raise ValueError(f"{text!r} is more than any device draws")
         return value
 

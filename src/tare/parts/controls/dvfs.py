@@ -5,23 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
-
-from pydantic import BeforeValidator
+from typing import ClassVar
 
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
+from tare.base.units import OnOff
 from tare.drivers.power import everything
 from tare.drivers.power.backend import Backend, Settings
 from tare.drivers.power.jetson import memory_moves
 from tare.parts.protocols import Control, Json
 
 _CLOCKS = ("cpu_mhz", "gpu_mhz")
-
-
-def _word(value: Any) -> Any:
-    """YAML reads `on` and `off` as true and false."""
-    return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
 
 class Dvfs(Control):
@@ -32,7 +26,7 @@ class Dvfs(Control):
     restore_rank: ClassVar[int] = 20  # with the power mode: what was turned last is put back first
     hold_rank: ClassVar[int] = 60  # after the power mode, whose limits it takes
 
-    state: Annotated[Literal["on", "off"], BeforeValidator(_word)]
+    state: OnOff
     """off: every clock stands at its upper limit (jetson_clocks, governor performance, a locked GPU)."""
 
     def knob(self) -> str:

@@ -26,7 +26,6 @@ from tare.parts.protocols import Json
 
 _RUNTIME = Runtime("ctr", "containerd")
 _NAMESPACE = "tare"
-_SHIMS = "containerd.state/io.containerd.runtime.v2.task"  # where its shims leave the pids of commands
 _SEEN_AT = "/run/tare-environment"  # where a container finds the environments of its commands
 _PLAIN = re.compile(rf"(?!({SHELLS_OWN})$)[A-Za-z_][A-Za-z0-9_]*")
 _TOLD = ("sh", "-c", 'exec "$@"', "sh")  # tells a command that is not there by its code, as containerd does not

@@ -18,7 +18,7 @@ from tare.base.units import Channel, PositiveSeconds
 from tare.drivers.sensors.meters import Layout, LineChild
 from tare.parts.protocols import Feed, Probe, Reading
 
-POWER = "external.power_w"
+POWER, COUNTER = "external.power_w", "external.counter_j"
 _CHUNK_BYTES = 1 << 20
 _FAILURES = 5  # of the command, one after another
 _FIRST_WORD_S = 3.0
@@ -35,6 +35,10 @@ class External(Probe):
     """The column with the power, by its name in the first row or by its number from 1."""
     unit: Literal["uW", "mW", "W", "kW"] = "W"
     """The unit of that column."""
+    energy: PositiveInt | str | None = None
+    """The column with the meter's own count of energy, which goes on while the device is suspended; for that alone."""
+    energy_unit: Literal["J", "kJ", "mWh", "Wh", "kWh"] = "Wh"
+    """The unit of that one."""
     time: PositiveInt | str | None = None
     """The column with the time of a row (UNIX seconds, or date and time); without it a row counts when it comes."""
     offset_s: float = Field(0.0, allow_inf_nan=False)
@@ -48,7 +52,7 @@ class External(Probe):
     def _one_source(self) -> External:
         if self.file is not None and self.command:
             raise ValueError("file and command are both given; a meter is read in one way")
-        if self.command and (self.time is not None or isinstance(self.column, str)):
+        if self.command and (self.time is not None or isinstance(self.column, str) or isinstance(self.energy, str)):
             raise ValueError("what a command prints has no header and no times: give its column by a number")
         return self
 
@@ -57,11 +61,8 @@ class External(Probe):
             found = shutil.which(self.command[0])
             return [] if found else [obstacle("needs.program", f"no command {self.command[0]!r} on {host.name}.")]
         if self.file is None:
-            return [
-                obstacle(
-                    "needs.value", "name the `file` that a meter's program writes, or a `command` that prints watts."
-                )
-            ]
+            sentence = "name the `file` that a meter's program writes, or a `command` that prints watts."
+            return [obstacle("needs.value", sentence)]
         try:
             if first := _first_line(self.file):
                 self._layout().placed(first)
@@ -79,12 +80,16 @@ class External(Probe):
         return TableFeed(host, self.file, self._layout(), self.offset_s)
 
     def _layout(self) -> Layout:
-        return Layout(self.column, self.unit, self.time, self.separator)
+        return Layout(self.column, self.unit, self.time, self.separator, self.energy, self.energy_unit)
 
 
 def _first_line(file: Path) -> str:
     with file.open("rb") as table:
         return table.readline(65_536).decode("utf-8-sig", "replace").rstrip("\r\n")
+
+
+def _slept_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Nothing:
@@ -103,14 +108,16 @@ class _Rows:
     """Turns rows into readings, and counts those that are none."""
 
     def __init__(self, layout: Layout, about: str) -> None:
-        self.channels: tuple[Channel, ...] = (Channel(POWER, "W", "gauge", about),)
+        counter = () if layout.energy is None else (Channel(COUNTER, "J", "counter", about),)
+        self.channels: tuple[Channel, ...] = (Channel(POWER, "W", "gauge", about), *counter)
         self.errors: Counter[str] = Counter()
         self.lost: list[Ruling] = []
         self._layout = layout
 
     def _reading(self, t_ns: int, row: str) -> list[Reading]:
         try:
-            return [Reading(t_ns, POWER, self._layout.watts(row))]
+            found = [Reading(t_ns, POWER, self._layout.watts(row))]
+            return found if len(self.channels) == 1 else [*found, Reading(t_ns, COUNTER, self._layout.joules(row))]
         except ValueError:
             self.errors["rows"] += 1
             return []
@@ -122,7 +129,7 @@ class TableFeed(_Rows):
     def __init__(self, host: Host, file: Path, layout: Layout, offset_s: float) -> None:
         super().__init__(layout, f"meter, from {file}: the whole device")
         self._clock, self._file, self._offset_s = host.clock, file, offset_s
-        self._start_ns = host.clock.now_ns()
+        self._start_ns, self._slept_s = host.clock.now_ns(), _slept_s()
         self._at = 0
         self._rest = b""
         self._awaits_header = layout.needs_header()
@@ -177,6 +184,8 @@ class TableFeed(_Rows):
         if self._spoilt:
             return []
         now_ns, wall_s = self._clock.now_ns(), time.time()
+        if (slept_s := _slept_s()) > self._slept_s + 1:  # a row of before then has no place on our clock
+            self._start_ns, self._slept_s = now_ns, slept_s
         return [reading for text in texts if text for reading in self._timed(text, now_ns, wall_s)]
 
     def _take_header(self, text: str) -> None:
@@ -255,10 +264,5 @@ class CommandFeed(_Rows):
         self.errors["command"] += 1
         self._failures += 1
         if self._failures == _FAILURES:
-            self.lost.append(
-                probe_note(
-                    "probe.ended",
-                    "external",
-                    f"`{self._argv[0]}` {why}, {_FAILURES} times in a row; it is not run again.",
-                )
-            )
+            sentence = f"`{self._argv[0]}` {why}, {_FAILURES} times in a row; it is not run again."
+            self.lost.append(probe_note("probe.ended", "external", sentence))

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from tare.base.host import LocalHost, Scope
+from tare.parts.probes import external
 from tare.parts.probes.external import External
 from tare.testing import FakeHost
 
@@ -166,3 +167,32 @@ def test_a_command_that_fails_again_and_again_is_given_up_and_said():
     assert [*map(str, feed.lost)] == ["external: `false` ended with code 1, 5 times in a row; it is not run again."]
     assert feed.errors == {"command": 5}
     assert feed.close() == []
+
+
+def test_a_counter_of_energy_lies_beside_the_power_in_its_own_unit(tmp_path):
+    file = tmp_path / "meter.csv"
+    file.write_text("watts,total\n")
+    probe = External(file=file, column="watts", energy="total", energy_unit="kWh")
+    feed = probe.open(LocalHost(), Scope())
+    assert [(channel.name, channel.unit, channel.kind) for channel in feed.channels] == [
+        ("external.power_w", "W", "gauge"),
+        ("external.counter_j", "J", "counter"),
+    ]
+    grow(file, "5,1.5\n5,1500 Wh\n5,\n5,2 W\n5,1e9\n")
+    assert values(feed.poll()) == [5, 5.4e6, 5, 5.4e6]
+    assert feed.errors == {"rows": 3}
+    with pytest.raises(ValidationError, match="no header"):
+        External(command=("meter",), energy="total")
+
+
+def test_rows_of_a_time_that_the_device_slept_through_have_no_place_on_its_clock(tmp_path, monkeypatch):
+    file = tmp_path / "meter.csv"
+    feed = External(file=file, time=1, column=2).open(LocalHost(), Scope())
+    slept_s = external._slept_s()
+    file.write_text(f"{time.time() + 0.001:.3f},1\n")
+    assert values(feed.poll()) == [1]
+    monkeypatch.setattr(external, "_slept_s", lambda: slept_s + 1800)
+    grow(file, f"{time.time():.3f},2\n")
+    assert values(feed.poll()) == []
+    grow(file, f"{time.time() + 0.1:.3f},3\n")
+    assert values(feed.poll()) == [3]
