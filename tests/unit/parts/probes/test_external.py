@@ -192,7 +192,7 @@ def test_rows_of_a_time_that_the_device_slept_through_have_no_place_on_its_clock
     file.write_text(f"{time.time() + 0.001:.3f},1\n")
     assert values(feed.poll()) == [1]
     monkeypatch.setattr(external, "_slept_s", lambda: slept_s + 1800)
-    grow(file, f"{time.time():.3f},2\n")
+    grow(file, f"{time.time() - 0.01:.3f},2\n")
     assert values(feed.poll()) == []
     grow(file, f"{time.time() + 0.1:.3f},3\n")
     assert values(feed.poll()) == [3]
