@@ -21,10 +21,9 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from tare.analysis.nvm.files import trace_file
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer
+from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Trace, trace_of
 from tare.analysis.nvm.replay import compile_ahead, simulate
-from tare.analysis.nvm.trace import Trace, trace_of
+from tare.analysis.nvm.sources import trace_file
 from tare.analysis.statistics import median_estimate
 
 ROUNDS = 7

@@ -40,7 +40,7 @@ from tare.base.untrusted import stranger_json
 from tare.cli import tare
 from tare.cli.device import _row
 from tare.cli.scaffold import reading, weighed
-from tare.drivers.sensors.rails import parse_line
+from tare.drivers.sensors import parse_line
 from tare.fleet.exchange import Questions
 from tare.fleet.inspect import Inspection, _abilities, _engine_troubles, _misshapen, _other_troubles
 from tare.fleet.inventory import Device

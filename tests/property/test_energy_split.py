@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from metered import BARE, DOCKER, Held, idle_trials, trials
-from tare.analysis.baseload import by_mode, idle_powers, with_baseload
+from tare.analysis.observations import by_mode, idle_powers, with_baseload
 from tare.analysis.resources.energy import energy_findings
 
 WATTS, SECONDS, JOULES = st.floats(0.5, 500.0), st.floats(1e-4, 10.0), st.floats(0.0, 1000.0)

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from flushing_reference import Write, reference
 from tare.analysis.nvm import recency, replay
 from tare.analysis.nvm import replay as numbering
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run
+from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run, Trace, trace_of
 from tare.analysis.nvm.replay import IS_COMPILED, simulate
-from tare.analysis.nvm.trace import Trace, trace_of
 
 PAGE = 4096
 DISK_S, NVM_S = 0.002, 1e-6

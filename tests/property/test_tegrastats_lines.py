@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.drivers.sensors.rails import parse_line
+from tare.drivers.sensors import parse_line
 
 RAILS = ["VDD_IN", "VDD_SOC", "VDD_CPU_CV", "VIN_SYS_5V0", "POM_5V_GPU", "GPU", "CPU", "SYS5V", "VDDRQ"]
 SENSORS = ["cpu", "GPU", "tj", "soc0", "AO", "Tboard", "thermal", "PMIC"]

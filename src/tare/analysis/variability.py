@@ -21,10 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.baseload import records_of
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
-from tare.analysis.observations import NOTHING_USABLE, figure_column, usable_attempts
+from tare.analysis.observations import NOTHING_USABLE, figure_column, records_of, usable_attempts
 from tare.analysis.statistics import (
     FLOOR,
     Floats,

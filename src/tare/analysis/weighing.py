@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tare.analysis import sentences
-from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.hidden import doubts, interactions, withhold
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
+from tare.analysis.observations import records_of
 from tare.analysis.parity import (
     INFERENCE,
     differences,

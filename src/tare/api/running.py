@@ -124,7 +124,7 @@ def too_short(study: Study, duration_s: float) -> list[str]:
 
 def _least_s(probe: Part, period_s: float) -> float:
     """The least time that this probe can make an energy of, if everything goes well."""
-    from tare.figures.energy_sources import SENSOR_WINDOW_S
+    from tare.figures.power_series import SENSOR_WINDOW_S
     from tare.figures.thresholds import THRESHOLDS
 
     name = probe.part_name()

@@ -35,9 +35,8 @@ from tare.cli.scaffold import (
 )
 
 if TYPE_CHECKING:
-    from tare.analysis.nvm.model import Layer
+    from tare.analysis.nvm.model import Layer, Trace
     from tare.analysis.nvm.replay import Simulation
-    from tare.analysis.nvm.trace import Trace
     from tare.traces.importing import Opened, Summary
     from tare.traces.recording import Chunk
 
@@ -164,8 +163,7 @@ def layers(
 
 @contextmanager
 def _traces(source: Path) -> Iterator[Iterator[Trace]]:
-    from tare.analysis.nvm.files import trace_file
-    from tare.analysis.nvm.stores import NO_TRACE, store_traces
+    from tare.analysis.nvm.sources import NO_TRACE, store_traces, trace_file
     from tare.base.errors import StudyError
     from tare.records.schema import is_store
 
@@ -399,7 +397,7 @@ def tegrastats(log: Iterable[str], as_json: bool) -> None:
 
 def _understood(log: Iterable[str], strange: list[Line]) -> Iterator[Line]:
     """The lines that were understood, one by one; the others go to `strange`."""
-    from tare.drivers.sensors.rails import parse_line
+    from tare.drivers.sensors import parse_line
 
     for number, text in enumerate(log, start=1):
         line = Line(number, text.strip(), parse_line(text))

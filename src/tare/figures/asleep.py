@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from tare.base.rulings import Ruling
-from tare.figures.energy_sources import SCOPES
 from tare.figures.evidence import Evidence, steps_ns
-from tare.figures.power_series import Times, Values, Window
+from tare.figures.power_series import SCOPES, Times, Values, Window
 from tare.figures.thresholds import THRESHOLDS
 
 POWER, COUNTER = "external.power_w", "external.counter_j"

@@ -16,10 +16,27 @@ import numpy as np
 
 from tare.base.rulings import Ruling, read_rulings
 from tare.figures.asleep import COUNTER, asleep
-from tare.figures.energy_sources import RUN, SHARED, Pace, Source, Span, pace_of, scope_of, sources, span_of, widest
 from tare.figures.evidence import Evidence, overlap_ns, run_ns
 from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
-from tare.figures.power_series import PARTIAL, Amount, Times, Values, counted, integral, sensor_step
+from tare.figures.power_series import (
+    PARTIAL,
+    RUN,
+    SHARED,
+    Amount,
+    Pace,
+    Source,
+    Span,
+    Times,
+    Values,
+    counted,
+    integral,
+    pace_of,
+    scope_of,
+    sensor_step,
+    sources,
+    span_of,
+    widest,
+)
 from tare.figures.steps import Steps, windows_of
 from tare.figures.thresholds import THRESHOLDS, Thresholds
 

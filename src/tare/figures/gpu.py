@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from tare.figures.energy_sources import Span
-from tare.figures.power_series import Times, Values
+from tare.figures.power_series import Span, Times, Values
 from tare.figures.steps import FACT as SLICES
 
 FACT = "gpu_activity"  # what tare_inside/activity.py left beside the marks

@@ -17,9 +17,9 @@ from weakref import WeakKeyDictionary
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.figures.energy import CLOCKS, Energy, energy_of_trial
-from tare.figures.energy_sources import RUN, SHARED
 from tare.figures.evidence import Evidence, shared_metrics
 from tare.figures.gpu import activity_metrics
+from tare.figures.power_series import RUN, SHARED
 from tare.figures.steps import (
     COUNTED,
     PHASES,

@@ -21,8 +21,8 @@ import numpy.typing as npt
 from tare.base.errors import TareError
 from tare.traces.decode import Columns, Events, Source, coded, pieces, words_of
 from tare.traces.formats import EventFormat, PageLayout, parse_event, parse_header_page
-from tare.traces.page_writes import PageWrites
 from tare.traces.roles import HOST, Roles, Snapshot
+from tare.traces.writeback import PageWrites
 
 _ID = re.compile(r"^ID:\s*(\d+)", re.MULTILINE)
 META, HEADER, FORMATS = "trace.json", "header_page", "formats"

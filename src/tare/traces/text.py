@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from tare.base.errors import StudyError, damage_named
 from tare.traces.decode import Columns, column_name
-from tare.traces.page_writes import USED, PageWrites
 from tare.traces.recording import Chunk, bdi_number, of_disks
 from tare.traces.roles import DAEMON, HOST, is_daemon
+from tare.traces.writeback import USED, PageWrites
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

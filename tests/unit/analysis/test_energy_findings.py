@@ -8,8 +8,15 @@ from dataclasses import replace
 import pytest
 
 from metered import BARE, DOCKER, STEPS, Held, Place, idle_trials, idled, kept, trials, worked
-from tare.analysis.baseload import baseload_folder, by_mode, idle_powers, records_of, with_baseload
-from tare.analysis.observations import columns_of, observations
+from tare.analysis.observations import (
+    baseload_folder,
+    by_mode,
+    columns_of,
+    idle_powers,
+    observations,
+    records_of,
+    with_baseload,
+)
 from tare.analysis.resources.energy import SHARE, energy_findings
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError

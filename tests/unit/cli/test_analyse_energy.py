@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from metered import BARE, DOCKER, Place, idle_trials, kept, trials
 from some_records import MEMORY
-from tare.analysis.baseload import baseload_folder
+from tare.analysis.observations import baseload_folder
 from tare.api.running import too_short
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import recorded_stores
-from tare.analysis.baseload import idle_of
+from tare.analysis.observations import idle_of
 from tare.base.errors import StoreError, TareError
 from tare.cli import tare as verbs
 from tare.cli.store import thin as thinning

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.drivers.sensors.rails import parse_line
+from tare.drivers.sensors import parse_line
 
 LOG = Path(__file__).parents[2] / "recordings" / "jetson" / "tegrastats.txt"
 LINES = LOG.read_text().splitlines()

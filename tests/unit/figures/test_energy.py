@@ -11,7 +11,7 @@ import pytest
 from tare.base.host import Job, LocalHost
 from tare.drivers.guests.channel import GuestClock, Sighting
 from tare.figures.energy import energy_of_trial
-from tare.figures.energy_sources import sources, widest
+from tare.figures.power_series import sources, widest
 from tare.figures.steps import steps_from
 from tare.parts.protocols import Mark
 from tare.parts.workloads.null import Null

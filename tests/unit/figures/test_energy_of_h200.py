@@ -13,7 +13,7 @@ import pytest
 
 import recorded_stores
 from metered import Held
-from tare.analysis.baseload import by_mode, idle_powers, is_idle, with_baseload
+from tare.analysis.observations import by_mode, idle_powers, is_idle, with_baseload
 from tare.analysis.resources.energy import energy_findings
 from tare.figures.energy import energy_of_trial
 from tare.figures.power_series import sensor_step

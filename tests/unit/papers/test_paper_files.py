@@ -7,8 +7,8 @@ import re
 import pytest
 
 from paper_results import at_scales, bare_held, every_metric, machine
-from tare.analysis.baseload import BASELOAD, ENERGY, INCREMENTAL
 from tare.analysis.derived import FIGURES
+from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL
 from tare.base.errors import StudyError
 from tare.cli.studies import built_in
 from tare.figures.steps import job_metrics, step_metrics, steps_from

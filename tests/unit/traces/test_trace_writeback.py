@@ -10,8 +10,8 @@ import pytest
 
 from tare.base.errors import TareError
 from tare.traces import writeback
-from tare.traces.page_writes import PageWrites, is_page_write
 from tare.traces.recording import open_folder, tables
+from tare.traces.writeback import PageWrites, is_page_write
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 DEV = 254 << 20

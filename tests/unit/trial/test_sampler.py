@@ -390,8 +390,8 @@ def test_a_feed_that_fails_is_counted_and_stops_no_other(monkeypatch):
     run(watch, host, 3)
     report = watch.close(core=None)
     assert len(spool.series("cpu.user_s")) == 3
-    assert report.errors == {"test_sampler_loop": 3}
-    assert [*map(str, report.lost)] == ["test_sampler_loop: could not be read: the sensor is on fire (first at 0.0 s)."]
+    assert report.errors == {"test_sampler": 3}
+    assert [*map(str, report.lost)] == ["test_sampler: could not be read: the sensor is on fire (first at 0.0 s)."]
 
 
 def test_a_probe_that_cannot_start_is_said_and_stops_no_other(monkeypatch):
@@ -402,7 +402,7 @@ def test_a_probe_that_cannot_start_is_said_and_stops_no_other(monkeypatch):
     watch, spool, host = started([StandIn(), Cpu()])
     run(watch, host, 1)
     (sentence,) = map(str, watch.close(core=None).lost)
-    assert sentence.startswith("test_sampler_loop: could not start: ")
+    assert sentence.startswith("test_sampler: could not start: ")
     assert spool.series("cpu.user_s")
 
 
@@ -411,7 +411,7 @@ def test_a_feed_that_takes_longer_than_the_period_is_named(monkeypatch):
     watch, _, host = started([Cpu(), StandIn()])
     run(watch, host, 2)
     (sentence,) = map(str, watch.close(core=None).lost)
-    assert sentence == "test_sampler_loop: took 0.7 s to read (first at 0.7 s)."
+    assert sentence == "test_sampler: took 0.7 s to read (first at 0.7 s)."
 
 
 def test_a_value_that_is_no_number_costs_only_itself(monkeypatch):

@@ -15,12 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tare.analysis.baseload import records_of
 from tare.analysis.cells import placed, resolve_factor
 from tare.analysis.choose.law import LEVEL, Array
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
-from tare.analysis.observations import NOTHING_USABLE, table_observations, usable_attempts
+from tare.analysis.observations import NOTHING_USABLE, records_of, table_observations, usable_attempts
 from tare.analysis.statistics import t_quantile
 from tare.analysis.table import read_table
 from tare.base.errors import StudyError, unknown_name

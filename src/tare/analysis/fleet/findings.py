@@ -14,7 +14,6 @@ from functools import cached_property
 from statistics import median
 from typing import Any, TypeAlias
 
-from tare.analysis.baseload import records_of
 from tare.analysis.cells import Cells, cells, join, resolve_factor
 from tare.analysis.fleet.effects import (
     Aside,
@@ -31,6 +30,7 @@ from tare.analysis.fleet.effects import (
 )
 from tare.analysis.fleet.random_effects import FEWEST, Candidate, Centre, Effect, Fleet, Odd, Quantity, Spread, spread
 from tare.analysis.labels import text
+from tare.analysis.observations import records_of
 from tare.analysis.parity import flat, rule_for
 from tare.analysis.selection import DEFAULT_BY, Request, fit_for, level_against, pick_metric, request, why_not
 from tare.analysis.sentences import percent

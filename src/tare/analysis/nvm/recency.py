@@ -21,7 +21,7 @@ import numpy.typing as npt
 from tare.analysis.nvm.model import Layer, Run, Writes
 
 if TYPE_CHECKING:
-    from tare.analysis.nvm.trace import Trace
+    from tare.analysis.nvm.model import Trace
 
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]

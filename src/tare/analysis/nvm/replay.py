@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Run, Writes
+from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Piece, Run, Trace, Writes, by_tenant
 from tare.analysis.nvm.recency import Counted, Quick, Recency, run_of
-from tare.analysis.nvm.trace import Piece, Trace, by_tenant
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -30,7 +30,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tare.analysis.baseload import (
+from tare.analysis.cells import Cells, baseline_level, cells
+from tare.analysis.compare import pick_baseline
+from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
+from tare.analysis.model import Estimate
+from tare.analysis.observations import (
     BASELOAD,
     ENERGY,
     INCREMENTAL,
@@ -46,10 +50,6 @@ from tare.analysis.baseload import (
     key_of,
     with_baseload,
 )
-from tare.analysis.cells import Cells, baseline_level, cells
-from tare.analysis.compare import pick_baseline
-from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
-from tare.analysis.model import Estimate
 from tare.analysis.selection import levels_of, request
 from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
 from tare.base.errors import StudyError

@@ -90,14 +90,14 @@ def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> 
 
 
 def _beside(folder: Path, states: bool) -> Path:
-    from tare.analysis.baseload import baseload_folder
+    from tare.analysis.observations import baseload_folder
 
     return folder.with_name(f"{folder.name}-idle-states") if states else baseload_folder(folder)
 
 
 def _baseload(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
     """The same platforms, modes and probes, and nothing to do."""
-    from tare.analysis.baseload import OF_DATA
+    from tare.analysis.observations import OF_DATA
 
     plain = study.as_plain()
     controls = {name: levels for name, levels in plain["control"].items() if name not in OF_DATA}
@@ -118,7 +118,7 @@ def _unlimited(levels: list[Any]) -> list[Any]:
 
 
 def _without_limits(part: Any) -> Any:
-    from tare.analysis.baseload import OF_LIMITS
+    from tare.analysis.observations import OF_LIMITS
 
     if not isinstance(part, dict):
         return part
@@ -161,7 +161,7 @@ def _idle_study(study: Study, what: str, duration_s: float, repeat: int) -> dict
 
 def _is_of(key: str, known: Iterable[str]) -> bool:
     """Whether a selector's key is about these, and not about a limit, which the baseload has none of."""
-    from tare.analysis.baseload import OF_LIMITS
+    from tare.analysis.observations import OF_LIMITS
 
     if key.startswith("platform.") and key.rpartition(".")[2] in OF_LIMITS:
         return False
@@ -176,7 +176,7 @@ def _refuse_without_power(study: Study) -> None:
 
 def _tell(store: Path, as_json: bool) -> None:
     """Idle power of each platform and mode; which trials gave none is said beside it."""
-    from tare.analysis.baseload import idle_powers
+    from tare.analysis.observations import idle_powers
     from tare.analysis.resources.energy import why_no_energy
     from tare.base.text import count_text, safe_text
     from tare.records.trials import counted_attempts
@@ -198,7 +198,7 @@ def _tell(store: Path, as_json: bool) -> None:
 
 
 def _refuse_nothing(store: Path) -> None:
-    from tare.analysis.baseload import idle_powers
+    from tare.analysis.observations import idle_powers
     from tare.records.store import Store
 
     with Store.open(store) as opened:

@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tare.analysis.baseload import records_of
 from tare.analysis.cells import far_from_block
 from tare.analysis.compare import MOST, TIE, Contest, judge
 from tare.analysis.derived import with_figures
@@ -21,8 +20,8 @@ from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.random_effects import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.noise import LOOKING_ALPHA
-from tare.analysis.nvm.stores import with_flush_latencies
-from tare.analysis.observations import usable_attempts
+from tare.analysis.nvm.sources import with_flush_latencies
+from tare.analysis.observations import records_of, usable_attempts
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import ALPHA, FLOOR
 from tare.analysis.variability import epoch_means

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from tare.analysis.baseload import ASLEEP, is_idle
 from tare.analysis.model import Measurement
+from tare.analysis.observations import ASLEEP, is_idle
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import (
     by_clocks,

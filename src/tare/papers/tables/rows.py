@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from tare.analysis.baseload import energy_facts
 from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EMULATED, NEVER, WARM, reads
 from tare.analysis.compare import judge, largest_floor
 from tare.analysis.derived import SOURCES, of_a_mini_batch
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison
+from tare.analysis.observations import energy_facts
 from tare.analysis.parity import ACCEL, differences, taints
 from tare.analysis.parity import EMULATED as TCG
 from tare.analysis.selection import Request, request

@@ -15,7 +15,7 @@ from pydantic import Field, PositiveInt, model_validator
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, PositiveSeconds
-from tare.drivers.sensors.meters import Layout, LineChild
+from tare.drivers.sensors import Layout, LineChild
 from tare.parts.protocols import Feed, Probe, Reading
 
 POWER, COUNTER = "external.power_w", "external.counter_j"

@@ -14,7 +14,7 @@ writeback    writeback_start, writeback_written: bdi, dev, nr_pages (still to be
              writeback_index, nr_to_write, wrote, cgroup_ino
              writeback_pages_written: pages; block_bio_queue: see below
              page_writes: dev, inode, page (of the device), reason, role: one row for each page that was handed to a
-             disk, made by joining the above; `tare.traces.page_writes` says how, and what it cannot know
+             disk, made by joining the above; `tare.traces.writeback` says how, and what it cannot know
 block        block_touch_buffer, block_dirty_buffer: dev, sector, size
              block_rq_insert, block_rq_issue, block_rq_complete: dev, sector, nr_sector, bytes, rwbs, ...
              block_bio_queue, block_bio_backmerge, block_bio_frontmerge: dev, sector, nr_sector, rwbs

@@ -12,8 +12,7 @@ from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, PositiveSeconds
 from tare.drivers.kernel_files import channel_word, is_gone, within
-from tare.drivers.sensors.meters import LineChild
-from tare.drivers.sensors.rails import Rail, module_rails, parse_line, rails_beside_total_w, rails_of
+from tare.drivers.sensors import LineChild, Rail, module_rails, parse_line, rails_beside_total_w, rails_of
 from tare.parts.protocols import Feed, Probe, Reading
 
 TOTAL = "power_rails.total_w"

@@ -14,7 +14,7 @@ from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel
 from tare.drivers.kernel_files import Folder, folders, is_gone, text_of, told_apart, whole
-from tare.drivers.sensors.meters import EnergyCounter
+from tare.drivers.sensors import EnergyCounter
 from tare.parts.protocols import Feed, Probe, Reading
 
 TOTAL = Channel("power_rapl.total_j", "J", "counter", "all packages, and the memory; not the socket")

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
 
-from tare.analysis.baseload import BASELOAD, ENERGY, INCREMENTAL, energy_facts
 from tare.analysis.choose.configurations import Configuration, centres, configurations, models_apart
 from tare.analysis.choose.front import on_front
 from tare.analysis.choose.modes import Columns, ModeTable, modes_of
 from tare.analysis.choose.predictions import Answer, predict
 from tare.analysis.model import Estimate
-from tare.analysis.observations import record_observations
+from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, energy_facts, record_observations
 from tare.analysis.work import (
     PER_SAMPLE,
     is_counted,

@@ -7,7 +7,7 @@ from typing import Any
 
 from tare.analysis.nvm.model import POLICIES, Layer, Run
 from tare.analysis.nvm.replay import IS_COMPILED, Simulation, simulate
-from tare.analysis.nvm.stores import HIGH, LOW, bands, capacity, store_traces
+from tare.analysis.nvm.sources import HIGH, LOW, bands, capacity, store_traces
 from tare.base.text import safe_text, share_text, time_text
 from tare.records.store import Store
 from tare.report.figure import Cell, Figure, part_colour, rows, shape_of

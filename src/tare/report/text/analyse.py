@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tare.analysis.baseload import IdlePower
 from tare.analysis.fleet.random_effects import Component, Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.model import Comparison, Estimate
+from tare.analysis.observations import IdlePower
 from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline

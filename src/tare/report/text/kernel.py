@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tare.analysis.kernel.model import Cell, Kind, Section
 from tare.analysis.nvm.model import Latency, Run
-from tare.analysis.nvm.stores import HIGH, LOW, Band, bands, pooled
+from tare.analysis.nvm.sources import HIGH, LOW, Band, bands, pooled
 from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
 from tare.records.trials import grouped
 from tare.report.columns import table, wrap

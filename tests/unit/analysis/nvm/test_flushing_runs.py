@@ -14,9 +14,8 @@ import duckdb
 import numpy as np
 import pytest
 
-from tare.analysis.nvm import files
-from tare.analysis.nvm.files import trace_file
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Latency, Layer, Run, Writes
+from tare.analysis.nvm import sources
+from tare.analysis.nvm.model import DESTAGES, POLICIES, Latency, Layer, Piece, Run, Trace, Writes, trace_of
 from tare.analysis.nvm.replay import (
     FEWEST_SLOTS,
     IS_COMPILED,
@@ -26,8 +25,7 @@ from tare.analysis.nvm.replay import (
     simulate,
     writes_per_s,
 )
-from tare.analysis.nvm.stores import bands, has_page_writes, pooled, store_traces
-from tare.analysis.nvm.trace import Piece, Trace, trace_of
+from tare.analysis.nvm.sources import bands, has_page_writes, pooled, store_traces, trace_file
 from tare.base.errors import StudyError
 from tare.papers.claims.deciding import answers, claims_of, read_source
 from tare.records.store import Store
@@ -92,7 +90,7 @@ def test_numbers_too_wide_for_one_key_are_told_apart_all_the_same(tmp_path: Path
 def test_a_piece_begins_where_the_last_one_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = csv(tmp_path, HEADER + lines(ROWS))
     whole = simulated(path)
-    monkeypatch.setattr(files, "PIECE_ROWS", 7)
+    monkeypatch.setattr(sources, "PIECE_ROWS", 7)
     assert [run.tenants for run in simulated(path).runs] == [run.tenants for run in whole.runs]
 
 

@@ -17,7 +17,7 @@ import pytest
 
 from tare.base.host import LocalHost, Scope
 from tare.drivers.gpus import other_gpus
-from tare.figures.energy_sources import sources
+from tare.figures.power_series import sources
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost
 

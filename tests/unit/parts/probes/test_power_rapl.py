@@ -3,7 +3,7 @@
 import pytest
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers.sensors.meters import EnergyCounter
+from tare.drivers.sensors import EnergyCounter
 from tare.parts.probes.power_rapl import PowerRapl
 from tare.testing import FakeClock, FakeHost
 from trees import sensors

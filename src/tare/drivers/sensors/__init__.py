@@ -1,1 +1,0 @@
-"""Sensors of a board, and meters beside it."""
