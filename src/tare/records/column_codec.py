@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tare.records.parquet import MadeWhenAsked
+from tare.records.model import MadeWhenAsked
 
 if TYPE_CHECKING:
     from tare.records.model import Json

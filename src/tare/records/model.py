@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from tare.base.rulings import Ruling, Weight, read_rulings
 from tare.base.text import unit_of
 
 Json: TypeAlias = Any
+Value = TypeVar("Value")
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
 AA_REPEAT = "A/A repeat"  # the baseline, run a second time in the same block
 USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
@@ -127,3 +128,22 @@ def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _combinations(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
     return len({tuple(str(each.get(name)) for name in names) for each in settings})
+
+
+class MadeWhenAsked(Mapping[str, Value]):
+    """What has a name, and is made each time that it is asked for."""
+
+    def __init__(self, made: Mapping[str, Callable[[], Value]]) -> None:
+        self._made = made
+
+    def __getitem__(self, name: str) -> Value:
+        return self._made[name]()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)

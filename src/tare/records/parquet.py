@@ -8,15 +8,16 @@ from __future__ import annotations
 import errno
 import glob
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 from tare.base.errors import StoreError
 from tare.base.files import settle_file
+from tare.records.model import MadeWhenAsked
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     Tables: TypeAlias = Mapping[str, Mapping[str, npt.NDArray[Any]]]
 
 
-Value = TypeVar("Value")
 EDGES = ("begin", "end", "point")
 _PARQUET = "(FORMAT PARQUET, COMPRESSION ZSTD)"
 
@@ -337,25 +337,6 @@ class TableFiles(AbstractContextManager["TableFiles"]):
 
     def __exit__(self, *exc: Any) -> None:
         self._engine.__exit__(*exc)
-
-
-class MadeWhenAsked(Mapping[str, Value]):
-    """What has a name, and is made each time that it is asked for."""
-
-    def __init__(self, made: Mapping[str, Callable[[], Value]]) -> None:
-        self._made = made
-
-    def __getitem__(self, name: str) -> Value:
-        return self._made[name]()
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._made
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
-
-    def __len__(self) -> int:
-        return len(self._made)
 
 
 def tables_in(folder: Path, probe: str) -> Tables:

@@ -19,8 +19,8 @@ from tare.base.files import explained
 from tare.base.sides import is_rehearsal
 from tare.records import seal
 from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
-from tare.records.model import Json, Record, State
-from tare.records.parquet import MadeWhenAsked, TableName
+from tare.records.model import Json, MadeWhenAsked, Record, State
+from tare.records.parquet import TableName
 from tare.records.schema import (
     CATALOGUE_FILE,
     CHANNELS_FILE,
