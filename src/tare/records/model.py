@@ -11,6 +11,7 @@ from tare.base.rulings import Ruling, Weight, read_rulings
 from tare.base.text import unit_of
 
 Json: TypeAlias = Any
+Value = TypeVar("Value")
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
 AA_REPEAT = "A/A repeat"  # the baseline, run a second time in the same block
 USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
@@ -127,9 +128,6 @@ def varied(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _combinations(settings: Sequence[Mapping[str, Any]], names: Sequence[str]) -> int:
     return len({tuple(str(each.get(name)) for name in names) for each in settings})
-
-
-Value = TypeVar("Value")
 
 
 class MadeWhenAsked(Mapping[str, Value]):

@@ -353,8 +353,6 @@ def _table_in(reader: StreamReader, name: str, about: Json) -> Iterator[tuple[in
 
 
 def _as_made(columns: Columns) -> Made:
-    return {name: partial(_itself, column) for name, column in columns.items()}
+    import numpy as np
 
-
-def _itself(column: Any) -> Any:
-    return column
+    return {name: partial(np.asarray, column) for name, column in columns.items()}

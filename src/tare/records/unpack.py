@@ -97,7 +97,6 @@ class _Kept:
 
     def __init__(self) -> None:
         self._opened: dict[Path, KeptFolder] = {}
-        self._headers: dict[Path, Header] = {}
         self._owner = os.getpid()
 
     @cached_property
@@ -105,18 +104,13 @@ class _Kept:
         """Made when it is first asked for."""
         return _own_folder()
 
-    def _folder_for(self, pack: Path) -> Path:
+    def folder_for(self, pack: Path) -> Path:
         found = pack.stat()
         identity = f"{pack.resolve()}:{found.st_size}:{found.st_mtime_ns}"
         return self.folder / hashlib.sha256(os.fsencode(identity)).hexdigest()[:24]
 
-    def header(self, pack: Path) -> Header:
-        if (folder := self._folder_for(pack)) not in self._headers:
-            self._headers[folder] = read_header(folder) if folder.exists() else _first_of(pack)
-        return self._headers[folder]
-
     def get(self, pack: Path) -> KeptFolder:
-        folder = self._folder_for(pack)
+        folder = self.folder_for(pack)
         if folder not in self._opened:
             self._opened[folder] = self._made(folder, pack)
         return self._opened[folder]
@@ -142,10 +136,8 @@ _kept: ContextVar[_Kept | None] = ContextVar("_kept", default=None)
 def header_of(pack: Path) -> Header:
     """What a pack is, from its first files: the others are not looked at, unless they were before."""
     kept = _kept.get()
-    return _first_of(pack) if kept is None else kept.header(pack)
-
-
-def _first_of(pack: Path) -> Header:
+    if kept is not None and (folder := kept.folder_for(pack)).exists():
+        return read_header(folder)
     folder = _own_folder()
     try:
         with _told_of(pack), explained(folder, f"unpacking {pack}"):

@@ -188,15 +188,12 @@ def started(tables: Mapping[str, Rows]) -> Rows | None:
 
     None where the event was not traced.
     """
-    return _started(tables, tables.get(PAGE_WRITES))
-
-
-def _started(tables: Mapping[str, Rows], written: Rows | None) -> Rows | None:
     if (rows := tables.get(STARTS)) is None:
         return None
     order = np.argsort(np.asarray(rows["t_ns"]), kind="stable")
     start = {name: np.asarray(column)[order] for name, column in rows.items()}
     start["episode"] = _episodes(start, tables.get(ENDS))
+    written = tables.get(PAGE_WRITES)
     if written is None or "pid" not in start or not {"role", "pid"} <= written.keys():
         return start
     kept = ~_is_ours(start, written)
@@ -385,12 +382,12 @@ def concentration(page_writes: Rows, stretches: int) -> Concentration:
 def figures(tables: Mapping[str, Rows]) -> dict[str, float]:
     """What goes into a traced trial's record; a figure whose events are not there is absent."""
     found: dict[str, float] = {}
-    written = tables.get(PAGE_WRITES)  # the largest by far: read once
-    if (start := _started(tables, written)) is not None:
+    few = {name: table for name in TABLES if (table := tables.get(name)) is not None}  # each is read once
+    if (start := started(few)) is not None:
         found |= _of_starts(start)
     if (pages := flusher_pages(tables)) is not None:
         found["writeback_pages"] = float(pages)
-    if written is not None:
+    if (written := few.get(PAGE_WRITES)) is not None:
         found |= _of_pages(written)
     if (dirtied := tables.get("writeback_dirty_folio")) is not None:
         found["dirtied_folios"] = float(len(dirtied["t_ns"]))
