@@ -38,7 +38,7 @@ numpy_on_one_thread()  # of workers that share two cores, too
 
 # Where tests that need no disk have their folders: a store waits for its disk several times per trial.
 _MEMORY = os.environ.get("TARE_TEST_MEMORY")  # tools/test makes it, and removes it
-_NEED_A_DISK = ("machine", "contract")
+_NEED_A_DISK = ("machine", "contract", "inside")
 _BUT_NOT = ("test_killed_at_every_step.py", "test_restore.py")  # processes are killed there, and a device pretended
 _now = {"in memory": False}
 _on_disk = pytest.TempPathFactory.getbasetemp
@@ -219,8 +219,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Around the whole test, fixtures of its module too: nobody else uses the resources that it holds."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    _now["in memory"] = bool(_MEMORY) and (folder not in _NEED_A_DISK or item.path.name in _BUT_NOT)
+    on_disk = any(folder in _NEED_A_DISK for folder in item.path.relative_to(Path(__file__).parent).parts)
+    _now["in memory"] = bool(_MEMORY) and (not on_disk or item.path.name in _BUT_NOT)
     wanted = {name for marker in item.iter_markers("holds") for name in marker.args}
     with ExitStack() as stack:
         for name in sorted(wanted):  # in one order, so that no two wait for each other
