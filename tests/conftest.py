@@ -36,6 +36,24 @@ load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with ta
 
 numpy_on_one_thread()  # of workers that share two cores, too
 
+# Where tests that need no disk have their folders: a store waits for its disk several times per trial.
+_MEMORY = os.environ.get("TARE_TEST_MEMORY")  # tools/test makes it, and removes it
+_NEED_A_DISK = ("machine", "contract", "inside")
+_BUT_NOT = ("test_killed_at_every_step.py", "test_restore.py")  # processes are killed there, and a device pretended
+_now = {"in memory": False}
+_on_disk = pytest.TempPathFactory.getbasetemp
+
+
+def _base(self: pytest.TempPathFactory) -> Path:
+    if not _now["in memory"]:
+        return _on_disk(self)
+    folder = Path(str(_MEMORY), str(os.getpid()))
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+pytest.TempPathFactory.getbasetemp = _base  # type: ignore[method-assign]
+
 
 def _command(name: str) -> Callable[[], list[str]]:
     return lambda: [] if shutil.which(name) else [f"there is no {name} on this machine."]
@@ -201,6 +219,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Around the whole test, fixtures of its module too: nobody else uses the resources that it holds."""
+    on_disk = any(folder in _NEED_A_DISK for folder in item.path.relative_to(Path(__file__).parent).parts)
+    _now["in memory"] = bool(_MEMORY) and (not on_disk or item.path.name in _BUT_NOT)
     wanted = {name for marker in item.iter_markers("holds") for name in marker.args}
     with ExitStack() as stack:
         for name in sorted(wanted):  # in one order, so that no two wait for each other
@@ -230,12 +250,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture
-def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """As pytest's own, but numbered through: to find a free number, pytest lists the folders of all tests before."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
     folder = tmp_path_factory.getbasetemp() / f"{name}{next(_NUMBERS)}"
     folder.mkdir(mode=0o700)
-    return folder
+    yield folder
+    if _now["in memory"]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

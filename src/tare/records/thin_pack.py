@@ -343,10 +343,9 @@ def _table_in(reader: StreamReader, name: str, about: Json) -> Iterator[tuple[in
     if TableName.of(name) is None or any(not _COLUMN.fullmatch(column) for column in about["columns"]):
         raise ValueError(f"{name!r} is no table of a trial")
     columns = {column: reader.take(stream) for column, stream in about["columns"].items()}
-    if {len(about["trials"])} != {len(stream.lengths) for stream in columns.values()} or any(
-        stream.lengths != next(iter(columns.values())).lengths for stream in columns.values()
-    ):
-        raise ValueError(f"{name!r} has columns of different lengths")
+    [lengths] = {tuple(stream.lengths) for stream in columns.values()}
+    if len(lengths) != len(about["trials"]):
+        raise ValueError(f"{name!r} is not of as many trials as it says")
     words = {column: stream.words for column, stream in columns.items() if stream.is_text}
     for place, number in enumerate(about["trials"]):
         yield number, ({column: partial(stream.of, place) for column, stream in columns.items()}, words)

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import vl_convert
-from scipy.stats import gaussian_kde
 
 from tare.report import figure
 from tare.report.charts.resources import relative_density
@@ -70,5 +69,7 @@ def test_where_nothing_can_be_kept_it_is_made_each_time(
 def test_the_outline_is_scipys_kernel_density() -> None:
     values = np.random.default_rng(3).lognormal(size=200)
     grid = np.linspace(values.min(), values.max(), 60)
+    from scipy.stats import gaussian_kde  # a second of every worker that collects
+
     theirs = gaussian_kde(values)(grid)
     assert relative_density(values, grid) == pytest.approx(theirs / theirs.max(), rel=1e-9)
