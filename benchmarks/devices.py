@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from tare.analysis.fleet.effects import set_aside, twins_in_effect, unlike
+from tare.analysis.fleet.effects import outlying, set_aside, twins_in_effect
 from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled
 
 NOISE, BLOCKS = 0.02, 6
@@ -83,7 +83,7 @@ def _found(centres: list[Centre], odd: int) -> bool:
     """Whether all of the odd devices are found; with none, whether any is."""
     values = np.array([each.value for each in centres])
     values[:odd] += math.log(1.2)
-    places = {each.place for each in unlike(set_aside(values, error_variances(centres), own_variances(centres)))}
+    places = {each.place for each in outlying(set_aside(values, error_variances(centres), own_variances(centres)))}
     return places >= set(range(odd)) if odd else bool(places)
 
 
