@@ -38,7 +38,7 @@ numpy_on_one_thread()  # of workers that share two cores, too
 
 # Where tests that need no disk have their folders: a store waits for its disk several times per trial.
 _MEMORY = os.environ.get("TARE_TEST_MEMORY")  # tools/test makes it, and removes it
-_NEED_A_DISK = ("machine", "contract", "inside")
+_NEED_A_DISK = ("machine", "contract", "inside", "drivers", "parts")  # folders; page caches, layers, descriptors
 _BUT_NOT = ("test_killed_at_every_step.py", "test_restore.py")  # processes are killed there, and a device pretended
 _now = {"in memory": False}
 _on_disk = pytest.TempPathFactory.getbasetemp
