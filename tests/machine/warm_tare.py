@@ -28,7 +28,7 @@ from typing import IO
 LOADED = (
     "analysis.weighing", "api.running", "api.weighing", "cli.compare", "cli.device", "cli.run", "cli.show", "cli.weigh",
     "drivers.power.everything", "fleet.local", "plan.check", "plan.matrix", "report.progress", "report.text.trials",
-    "report.text.verdict", "trial.sampler_loop",
+    "report.text.verdict", "trial.sampler",
 )  # fmt: skip
 _REQUEST_BYTES = 1 << 20
 

@@ -61,6 +61,9 @@ _FORMS = {
     "control.power_mode.mem_mhz": "memory {} MHz",
     "control.power_mode.power_w": "power limit {} W",
     "control.cpu.online": "cores {}",
+    "control.wake_on_lan.state": "Wake-on-LAN {}",
+    "control.wake_on_lan": "Wake-on-LAN {}",
+    "workload.state": "{}",
     "workload.rate": "{}/s",
     "workload.target_qps": "{} queries/s",
     "workload.scenario": "{}",
@@ -130,7 +133,7 @@ class Namer:
         self._beside = any(str(s.get("tenants")).startswith("beside") for s in several)
         self._texts: dict[tuple[str, str], str] = {}
         for name in names:
-            known = list(dict.fromkeys(self._setting(name, s[name]) for s in several if name in s))
+            known = list(dict.fromkeys(self.setting(name, s[name]) for s in several if name in s))
             self._texts |= {(name, one): short for one, short in zip(known, shortened(known, LONGEST), strict=True)}
 
     def words(self, settings: Settings) -> Words:
@@ -141,7 +144,7 @@ class Namer:
             title, options = text(settings[LABEL]), ()
             told |= {name for name in self._names if name.startswith("workload.")}
         others = sorted((name for name in self._names if name in settings and name not in told), key=place)
-        texts = [self._setting(name, settings[name]) for name in others]
+        texts = [self.setting(name, settings[name]) for name in others]
         return Words(
             text(settings["platform"]) if "platform" in self._names and "platform" in settings else "",
             title,
@@ -168,8 +171,8 @@ class Namer:
             return f"{subject} {kind}".rstrip(), ()
         return workload_kind(part), ()
 
-    def _setting(self, name: str, value: Any) -> str:
-        if name in self._shared:
+    def setting(self, name: str, value: Any) -> str:
+        if name in self._shared and name not in _FORMS:
             group, _, last = name.rpartition(".")
             return f"{group.rpartition('.')[2]} {setting_words(last, value)}".strip().replace("_", " ")
         if name == "tenants" and self._beside and value in (1, "1"):
@@ -194,7 +197,7 @@ def setting_words(name: str, value: Any) -> str:
     last = name.rpartition(".")[2]
     if name in ("platform", "workload"):
         return text(value)
-    if name == "tenants" and not isinstance(value, int) and not text(value).isdigit():
+    if name == "tenants" and not isinstance(value, int | float) and not text(value).isdigit():
         return _neighbours(text(value))
     if name == "workload.data":
         title = title_of("data", value)

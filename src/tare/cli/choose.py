@@ -347,10 +347,12 @@ def recommend(
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     columns = {"time": time_column, "energy": energy_column, "power": power_column}
-    of_steps = steps is not None or epochs is not None or samples is not None or deadline is not None
-    if not of_steps and not any(columns.values()) and (of_tokens := _of_tokens(source)):
+    of_job = any(each is not None for each in (steps, epochs, samples)) or any(
+        limit.figure in ("time", "energy") for limit in limits
+    )
+    if not of_job and not any(columns.values()) and (of_tokens := _of_tokens(source)):
         columns |= of_tokens
-        say_notes(["time and energy are those of a token."])
+        say_notes([f"{' and '.join(of_tokens)}: per token."])
     asked = minimise or _usual_aim(source, columns)
     need_less_is_better([asked], source)
     job = _job(source, asked, limits, columns, _times(source, steps, epochs, samples), samples, price)

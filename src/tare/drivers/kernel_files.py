@@ -280,8 +280,9 @@ def text_of(host: Host, path: str) -> str | None:
 
 
 def waking_clock(host: Host) -> str | None:
-    """The folder of the first clock whose alarm can wake the device; the kernel gives no other one the file."""
-    return next((found.path for found in folders(host, "/sys/class/rtc/rtc{}", "wakealarm")), None)
+    """The folder of the first clock whose alarm can wake the device, and may."""
+    clocks = [found.path for found in folders(host, "/sys/class/rtc/rtc{}", "wakealarm")]
+    return next((path for path in clocks if text_of(host, f"{path}/device/power/wakeup") == "enabled"), None)
 
 
 def alarm_of(host: Host, clock: str | None) -> str:

@@ -55,7 +55,7 @@ def drawn(
         )
     first, last = before[-1], after[0]
     seen = (power_ns >= t_ns[first]) & ((power_ns <= window[0]) | (power_ns >= awake_ns)) & (power_ns <= t_ns[last])
-    highest_w = float(watts[seen].max())
+    highest_w = float(watts[(power_ns >= t_ns[first]) & (power_ns <= t_ns[last])].max())  # also while it woke up
     if joules[-1] - joules[last] > 2 * highest_w * (t_ns[-1] - t_ns[last]) / 1e9 + (joules[last] - joules[last - 1]):
         return "after the sleep the meter first handed over old values of its counter."
     unseen_ns = power_ns[power_ns >= awake_ns].min() - power_ns[power_ns <= window[0]].max()

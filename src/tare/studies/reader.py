@@ -322,7 +322,7 @@ def _differing(level: Tenancy, among: list[Tenancy]) -> frozenset[str]:
     found = set()
     for key in _KEYS:
         for name in {name for each in same for choice in each[key] for name in choice.body()}:
-            values = [[choice.body().get(name) for choice in each[key]] for each in same]
+            values = [[choice.body().get(name, ...) for choice in each[key]] for each in same]
             found |= {f"{key}.{name}"} if any(value != values[0] for value in values) else set()
     return frozenset(found)
 

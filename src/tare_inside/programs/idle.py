@@ -30,18 +30,24 @@ def rest(settle_s, seconds, period_s):
 def suspend(settle_s, seconds, _period_s, clock, power_state):
     """Sleep to memory. What goes wrong before is reported, and nothing sleeps that no alarm would wake."""
     time.sleep(settle_s)
-    alarm = os.path.join(clock, "wakealarm")
-    due = str(int(read(os.path.join(clock, "since_epoch"))) + int(seconds))
+    os.sync()  # else the kernel does it after the alarm was set, for as long as that takes
+    alarm, events = os.path.join(clock, "wakealarm"), os.path.join(os.path.dirname(power_state), "wakeup_count")
+    if read(os.path.join(clock, "device", "power", "wakeup")) != "enabled":
+        sys.exit("the alarm of %s may not wake the device any more. The device did not sleep." % clock)
     what = "the alarm of %s could not be set" % clock
     try:
+        before = read(events)
+        due = str(int(read(os.path.join(clock, "since_epoch"))) + int(seconds))
         write(alarm, due)
         try:
             if read(alarm) != due:
                 sys.exit("%s: %s was written, and it has %r. The device did not sleep." % (what, due, read(alarm)))
             what = "the kernel refused to suspend the device (its log, `dmesg`, names what kept it awake)"
+            write(events, before)  # from now on whatever wakes, also an alarm that came too early, ends the suspending
             marks.begin("step", 0)
             write(power_state, "mem")
             marks.end("step", 0)
+            what = "the alarm of %s could not be cleared after the sleep" % clock
         finally:
             write(alarm, "0")
     except OSError as error:
@@ -55,8 +61,12 @@ def read(path):
 
 
 def write(path, text):
-    with open(path, "w") as file:
-        file.write(text)
+    """In one call: a file object would try once more what the kernel refused."""
+    file = os.open(path, os.O_WRONLY | os.O_TRUNC)
+    try:
+        os.write(file, text.encode("ascii"))
+    finally:
+        os.close(file)
 
 
 def log(seconds, period_s):

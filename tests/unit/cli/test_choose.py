@@ -241,6 +241,8 @@ def test_of_a_language_model_the_time_per_token_is_minimised_whatever_the_batch(
     assert (found["minimised"], found["best"]["settings"]) == ("time", {"batch": 8.0})
     with pytest.raises(StudyError, match="the least work would win"):
         tare("choose", "recommend", str(path), "--settings", "batch", "--minimise", "step_ms")
+    with pytest.raises(StudyError, match="the least work would win"):  # a budget is of a job, and never of a token
+        tare("choose", "recommend", str(path), "--settings", "batch", "--deadline", "1h")
 
 
 TOKENS = ((1, 10.0), (8, 24.0))

@@ -40,6 +40,18 @@ def test_a_counter_that_is_coarse_or_renewed_seldom_gives_the_power_within_its_b
     assert bound_j <= AWAKE_W * (2 + STOPPING_S + STALE_S + 2)
 
 
+def test_what_is_drawn_while_waking_up_lies_within_the_bound():
+    series, window, slept_s = meter(1.0)
+    t_ns, joules = series["external.counter_j"]
+    since_s = np.clip((t_ns - window[1]) / NS, 0, 5)
+    watts = np.where((since_s > 0) & (since_s < 5), 33.0, AWAKE_W)
+    found = drawn(
+        {"external.power_w": (t_ns, watts), "external.counter_j": (t_ns, joules + 25 * since_s)}, window, slept_s
+    )
+    assert not isinstance(found, str), found
+    assert found[0] == pytest.approx(1800, abs=found[1])
+
+
 @pytest.mark.parametrize(
     ("how", "says"),
     [

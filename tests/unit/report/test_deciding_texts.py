@@ -11,7 +11,7 @@ from tare.analysis.variability import NestedValue, variability
 from tare.records.trials import TrialRow
 from tare.report.columns import display_width
 from tare.report.text.analyse import anatomy_text, variability_text
-from tare.report.text.choose import chance_text, fronts_text, recommendations_text
+from tare.report.text.choose import chance_text, fronts_text, recommendations_text, shown_settings
 
 
 def modes(trials=6, name="mode"):
@@ -103,6 +103,14 @@ def test_a_recommendation_says_gain_chance_and_practice():
     assert "against the default (mode=0, docker): energy -4" in said
     assert "it has the lowest energy of those that fit in 100 % of resamples" in said
     assert "(S3 5.6.3)" in said
+
+
+def test_settings_of_a_store_are_words_that_tell_them_apart():
+    assert shown_settings({"tenants": 2.0, "platform": "docker"}) == "tenants 2, docker"
+    states = {"control.dvfs.state": "on", "control.wake_on_lan.state": "off", "workload.state": "suspended"}
+    assert shown_settings(states) == "DVFS on, Wake-on-LAN off, suspended"
+    assert shown_settings({"platform.0.vm.cores": 2.0, "platform.1.docker.cores": 4.0}) == "vm 2 cores, docker 4 cores"
+    assert shown_settings({"gpu_mhz": 1980.0, "cores": 8.0}) == "gpu_mhz=1980, cores=8"
 
 
 def test_nothing_fits_is_said_with_the_nearest():

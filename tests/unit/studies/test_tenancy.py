@@ -61,6 +61,13 @@ def test_of_fields_that_all_such_levels_share_none_is_named() -> None:
     assert names == ["beside torch_train, null in bare", "beside torch_train, null in bare (cpu_shares 2)"]
 
 
+def test_a_field_that_is_null_is_not_one_that_is_left_out() -> None:
+    found = cells(
+        study([{"beside": "null", "platform": {"docker": {"image": None}}}, {"beside": "null", "platform": "docker"}])
+    )
+    assert [cell.tenants for cell in found] == ["beside null in docker (image None)", "beside null in docker"]
+
+
 def test_a_study_with_tenants_survives_being_written_and_read() -> None:
     first = study([1, {"beside": {"torch_train": {"batch": 4}}}])
 

@@ -46,6 +46,9 @@ class Kernel:
         self.clock, self.state, self.counted = folder / "rtc0", folder / "state", folder / "counted"
         self.clock.mkdir(parents=True)
         (self.clock / "wakealarm").write_text("")
+        (self.clock / "device/power").mkdir(parents=True)
+        (self.clock / "device/power/wakeup").write_text("enabled\n")
+        (folder / "wakeup_count").write_text("1\n")
         (self.clock / "since_epoch").write_text("1700000000\n")
         self.counted.write_text("0")
         os.mkfifo(self.state)
@@ -76,6 +79,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(idle, "LEAST_SETTLE_S", 0.0)
         monkeypatch.setattr(idle, "waking_clock", lambda host: str(kernel.clock))
         monkeypatch.setattr(idle, "POWER_STATE", str(kernel.state))
+        monkeypatch.setattr(idle, "_others", lambda host: "")
         monkeypatch.setattr(asleep, "STALE_S", 0.1)
         for module in (state, verdict):
             monkeypatch.setattr(module, "clocks", kernel.clocks)

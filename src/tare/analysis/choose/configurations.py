@@ -14,7 +14,7 @@ import numpy as np
 
 from tare.analysis.cells import few_runs, fixed_in_rounds
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.labels import setting_words
+from tare.analysis.labels import Namer
 from tare.analysis.model import Estimate, Measurement, direction_of
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import ALPHA, FLOOR, Floats
@@ -156,7 +156,8 @@ def settings_text(settings: Mapping[str, Setting]) -> str:
 
 def settings_words(settings: Mapping[str, Setting]) -> str:
     """The same for people: `docker, batch 8` of a store, and of a table its columns."""
-    words = (setting_words(n, each) if is_of_store(n) else f"{n}={setting_text(each)}" for n, each in settings.items())
+    own = Namer([settings], [name for name in settings if is_of_store(name)])
+    words = (own.setting(n, each) if is_of_store(n) else f"{n}={setting_text(each)}" for n, each in settings.items())
     return ", ".join(words) or settings_text(settings)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
+from tare.base.errors import TareError
 from tare.base.host import Host, Job, LocalHost
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds, Seconds
@@ -19,6 +21,7 @@ from tare.parts.protocols import Workload
 LOG_PERIOD_S = 0.1
 LEAST_SLEEP_S, LEAST_SETTLE_S = 60.0, 30.0  # a meter's counter has to move before the sleep and after it
 POWER_STATE = "/sys/power/state"
+_NO_CLOCK = "no clock in /sys/class/rtc has a wakealarm and `enabled` in device/power/wakeup."
 
 
 class Idle(Workload):
@@ -69,7 +72,10 @@ class Idle(Workload):
         program = workdir / "inside" / "tare_inside" / "programs" / "idle.py"
         period_s = LOG_PERIOD_S if self.logging else 0
         argv = [place.python, str(program), str(self.settle), str(self.duration), str(period_s)]
-        argv += [waking_clock(place) or "no clock", POWER_STATE] if self.state == "suspended" else []
+        if self.state == "suspended":
+            if others := _others(place):  # they may have come since the run began
+                raise TareError(f"the device is not suspended: {others}")
+            argv += [waking_clock(place) or "no clock", POWER_STATE]
         return Job(launched(place.python, workdir, argv), built_in_env(workdir, "default"), str(workdir))
 
 
@@ -79,10 +85,20 @@ def _why_it_cannot_sleep(host: Host) -> Iterator[Ruling]:
     if "mem" not in (text_of(host, POWER_STATE) or "").split():
         yield obstacle("needs.kernel", f"this device cannot sleep to memory: {POWER_STATE} does not name `mem`.")
     if waking_clock(host) is None:
-        yield obstacle("needs.hardware", "nothing would wake this device: no clock in /sys/class/rtc has a wakealarm.")
+        yield obstacle("needs.hardware", f"nothing would wake this device: {_NO_CLOCK}")
     if " hypervisor" in (text_of(host, "/proc/cpuinfo") or ""):
         yield obstacle("needs.hardware", "this is a virtual machine, whose sleep is not that of a device.")
     if os.geteuid() != 0:
         yield obstacle("needs.root", "suspending the device needs root.")
-    if len(users := {line.split()[0] for line in host.run(["who"]).out.splitlines()}) > 1:
-        yield obstacle("needs.value", f"several users are logged in here ({', '.join(sorted(users))}).")
+    if others := _others(host):
+        yield obstacle("needs.value", others)
+
+
+def _others(host: Host) -> str:
+    """Who else is logged in, as a sentence; empty where nobody is."""
+    told = host.run(["who"])
+    own = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+    users = sorted({line.split()[0] for line in told.out.splitlines()} - {own})
+    if told.code:
+        return "it cannot be told who is logged in here: `who` failed."
+    return f"others are logged in here ({', '.join(users)})." if users else ""

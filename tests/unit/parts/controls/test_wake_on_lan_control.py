@@ -23,6 +23,7 @@ FILES = {
     "/sys/class/net/eth0/device/uevent": "DRIVER=r8168\n",
     "/sys/class/net/wlan0/device/uevent": "DRIVER=ath\n",
     ALARM: "\n",
+    "/sys/class/rtc/rtc1/device/power/wakeup": "enabled\n",
 }
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tare.base.errors import TareError
 from tare.base.host import Completed, LocalHost
 from tare.parts.find import find
 from tare.parts.workloads import idle as idle_workload
@@ -31,6 +32,8 @@ SLEEPER = {
     "/sys/class/rtc/rtc0/name": "tegra-rtc\n",  # a clock that cannot wake has no wakealarm
     "/sys/class/rtc/rtc1/wakealarm": "",
     "/sys/class/rtc/rtc1/since_epoch": "1700000000\n",
+    "/sys/class/rtc/rtc1/device/power/wakeup": "enabled\n",
+    "/sys/power/wakeup_count": "17\n",
     "/proc/cpuinfo": "processor : 0\nflags : fpu vme\n",
 }
 
@@ -39,14 +42,17 @@ class Device(LocalHost):
     """A device below a folder, with these users on it."""
 
     users = "root     pts/0        2026-11-18 04:00 (10.0.0.2)\n"
+    ended = 0
 
     def run(self, argv, *, limit_s=60, stdin=""):
-        return Completed(tuple(argv), 0, self.users, "")
+        return Completed(tuple(argv), self.ended, self.users, "")
 
 
 @pytest.fixture(autouse=True)
 def _as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idle_workload.os, "geteuid", lambda: 0)
+    monkeypatch.setattr(idle_workload.os, "getuid", lambda: 0)
+    monkeypatch.delenv("SUDO_USER", raising=False)
     monkeypatch.setattr(idle_workload, "POWER_STATE", "/no/such/file")
 
 
@@ -108,6 +114,7 @@ def test_a_board_with_a_clock_that_can_wake_it_can_be_suspended(tmp_path: Path, 
     [
         ("/sys/power/state", "freeze\n", "needs.kernel"),
         ("/sys/class/rtc/rtc1/wakealarm", None, "needs.hardware"),
+        ("/sys/class/rtc/rtc1/device/power/wakeup", "disabled\n", "needs.hardware"),
         ("/proc/cpuinfo", "flags : fpu hypervisor lahf_lm\n", "needs.hardware"),
     ],
 )
@@ -121,7 +128,15 @@ def test_nobody_is_suspended_from_elsewhere_as_another_user_or_under_others(tmp_
     device = pretended(tmp_path, monkeypatch)
     assert [each.code for each in SUSPENDED.obstacles(FakeHost(files=dict(SLEEPER)))] == ["needs.full-device"]
     device.users += "ann      pts/1        2026-11-18 04:00 (10.0.0.3)\n"
-    assert "(ann, root)" in str(SUSPENDED.obstacles(device)[0])
+    assert "(ann)" in str(SUSPENDED.obstacles(device)[0])
+    with pytest.raises(TareError, match="not suspended: others are logged in"):
+        SUSPENDED.job(device, tmp_path, seed=1)
+    device.users = device.users.replace("root ", "bob  ").replace("ann ", "bob ")
+    assert "(bob)" in str(SUSPENDED.obstacles(device)[0])  # alone, while root's service runs tare
+    monkeypatch.setenv("SUDO_USER", "bob")
+    assert SUSPENDED.obstacles(device) == []
+    device.ended = 127
+    assert "`who` failed" in str(SUSPENDED.obstacles(device)[0])
     monkeypatch.setattr(idle_workload.os, "geteuid", lambda: 1000)
     assert SUSPENDED.obstacles(device)[0].code == "needs.root"
 
@@ -175,7 +190,12 @@ def test_the_alarm_stands_before_the_device_sleeps_and_is_cleared_after_it(tmp_p
 
     monkeypatch.setattr(idle, "write", write)
     assert sleeps(root, tmp_path / "work", monkeypatch) == 0
-    assert written == [("wakealarm", "1700001800"), ("state", "mem"), ("wakealarm", "0")]
+    assert written == [
+        ("wakealarm", "1700001800"),
+        ("wakeup_count", "17"),
+        ("state", "mem"),
+        ("wakealarm", "0"),
+    ]
 
 
 def test_what_no_alarm_would_wake_is_not_suspended(tmp_path, monkeypatch) -> None:
@@ -185,6 +205,23 @@ def test_what_no_alarm_would_wake_is_not_suspended(tmp_path, monkeypatch) -> Non
     assert "1700001800 was written, and it has ''" in str(sleeps(root, tmp_path / "work", monkeypatch))
     assert (root / "sys/power/state").read_text() == "freeze mem disk\n"
     assert (root / "sys/class/rtc/rtc1/wakealarm").read_text() == "0"
+
+
+def test_a_clock_that_may_not_wake_any_more_is_seen_just_before_the_sleep(tmp_path, monkeypatch) -> None:
+    root = pretended(tmp_path, monkeypatch).root
+    (root / "sys/class/rtc/rtc1/device/power/wakeup").write_text("disabled\n")
+    assert "may not wake the device" in str(sleeps(root, tmp_path / "work", monkeypatch))
+    assert (root / "sys/power/state").read_text() == "freeze mem disk\n"
+
+
+def test_what_the_kernel_refused_is_not_written_again(monkeypatch) -> None:
+    """A file object flushes once more when it is closed, and the device would sleep after all."""
+    calls: list[bytes] = []
+    real = idle.os.write
+    monkeypatch.setattr(idle.os, "write", lambda file, text: calls.append(text) or real(file, text))
+    with pytest.raises(OSError, match="space"):
+        idle.write("/dev/full", "mem")
+    assert calls == [b"mem"]
 
 
 @pytest.mark.parametrize(
