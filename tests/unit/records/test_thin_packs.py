@@ -6,12 +6,14 @@ import hashlib
 import io
 import lzma
 import tarfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from some_records import draft, ended
+from tare.base import strict_json
 from tare.base.errors import StoreError
 from tare.base.units import Channel
 from tare.records.merging import merge
@@ -214,3 +216,60 @@ def test_a_packs_study_is_told_without_a_look_at_its_trials(thinned):
         assert Store.header_at(thinned) == Store.header_at(thinned)
     with pytest.raises(StoreError, match="it is cut off"):
         Store.open(thinned)
+
+
+def rewritten(pack_file: Path, change) -> Path:
+    """The pack with a description that `change` was let at."""
+    with tarfile.open(pack_file) as tar:
+        data = tar.extractfile(THINNED_FILE).read()
+    size = int.from_bytes(data[:8], "little")
+    header = strict_json.load(data[8 : 8 + size])
+    change(header)
+    about = strict_json.dump(header)
+    return changed(pack_file, data, len(about).to_bytes(8, "little") + about + data[8 + size :])
+
+
+def column(header, name: str, file: str = "trace-perf-faults.parquet"):
+    return header["tables"][file]["columns"][name]
+
+
+HOSTILE = {
+    "a scale": lambda header: column(header, "took_s", STARTS.file).update(scale=10**400),
+    "words that are none": lambda header: column(header, "role").update(words=[1, 2]),
+    "half a surrogate pair": lambda header: column(header, "role").update(words=["\ud800", "b"]),
+    "a word too few": lambda header: column(header, "role").update(words=["a"]),
+    "columns of two lengths": lambda header: column(header, "role").update(lengths=[4, 2]),
+    "columns of one name": lambda header: header["tables"][FAULTS.file].update(
+        columns={
+            "T_ns" if name == "role" else name: its for name, its in header["tables"][FAULTS.file]["columns"].items()
+        }
+    ),
+    "a table of a trial that is not there": lambda header: header["tables"][FAULTS.file].update(trials=[0, -1]),
+    "a table twice of a trial": lambda header: header["tables"][FAULTS.file].update(trials=[1, 1]),
+    "marks that are numbers": lambda header: header["marks"]["kinds"].update(type="int64", words=["a"]),
+    "marks of an unknown edge": lambda header: header["marks"]["kinds"].update(words=["step\nbegin", "step\nover"]),
+    "steps that are fractions": lambda header: header["marks"]["steps"].update(type="float64"),
+    "steps of other trials": lambda header: header["marks"]["steps"].update(lengths=[3, 5]),
+    "values without times": lambda header: header["readings"][1]["values"].update(lengths=[TICKS - 9, TICKS - 3]),
+    "values that are times": lambda header: header["readings"][0]["values"].update(type="int64"),
+    "readings of a trial that is not there": lambda header: header["readings"][0].update(trials=[0, 2]),
+    "readings twice of a trial": lambda header: header["readings"][0].update(trials=[0, 0]),
+    "a trial twice": lambda header: header.update(trials=["aaaa.1", "aaaa.1"]),
+    "a unit": lambda header: header.update(resolution_ns=[10**400, 1000]),
+}
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_description_that_does_not_fit_is_refused_when_the_pack_is_opened(thinned, change, held):
+    hostile = rewritten(thinned, change)
+    with each_pack_once() if held else nullcontext(), pytest.raises(StoreError, match="this pack is refused: it is"):
+        Store.open(hostile)
+
+
+def test_what_was_read_of_a_held_pack_cannot_be_written(thinned):
+    with each_pack_once(), Store.open(thinned) as opened:
+        handed_out = [*opened.readings("aaaa", 1)["gpu.power_w"], opened.marks("aaaa", 1)["t_ns"]]
+        for array in [*handed_out, *opened.trace("aaaa", 1, *FAULTS).values()]:
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = array[1]
