@@ -272,6 +272,8 @@ def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTri
         for file in (RECORD_FILE, OUT_FILE, ERR_FILE):
             if sealed.files[file].sha256 != entry_of(text[file]).sha256:
                 raise ValueError(f"{TRIALS_FOLDER}/{name}/{file} is not what was sealed (the checksum differs)")
+        if any(not {"name", "unit", "kind"} <= channel.keys() for channel in strict_json.load(text[CHANNELS_FILE])):
+            raise ValueError(f"{TRIALS_FOLDER}/{name}/{CHANNELS_FILE} has a channel without a name, a unit or a kind")
         record = record_in(folder / name, text[RECORD_FILE])
         files = {file: sealed.files[file] for file in (*text, *columns)}
         thinned = Thinned(unit_ns, sealed.files)
