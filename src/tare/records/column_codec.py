@@ -76,30 +76,42 @@ class StreamReader:
     def take(self, about: Json) -> Stream:
         """The next stream: there is all of it, and it can be read."""
         lengths, kind = list(map(int, about["lengths"])), about["type"]
-        count = sum(lengths)
-        self._left -= count
-        if min(lengths, default=0) < 0 or self._left < 0 or kind not in (*_TYPES, _TEXT):
-            raise StreamError("a column that is too long, or of an unknown kind")
+        if min(lengths, default=0) < 0 or kind not in (*_TYPES, _TEXT):
+            raise StreamError("a column of less than nothing, or of an unknown kind")
+        self.count(count := sum(lengths))
         planes: dict[int, Array] = {}
         for place in about["planes"]:
             if len(self._body) < count:
                 raise EOFError
             planes[range(_EIGHT)[place]], self._body = np.frombuffer(self._body[:count], np.uint8), self._body[count:]
         found = Stream(
-            lengths, kind, planes, int(about.get("level", 0)), int(about.get("scale", 1)), about.get("words", ())
+            lengths, kind, planes, int(about.get("level", 0)), int(about.get("scale", 1)), about.get("words", [])
         )
-        if found.level not in _LEVELS:
-            raise StreamError("a column of unknown differences")
+        if found.level not in _LEVELS or found.scale not in (0, *_SCALES):
+            raise StreamError("a column of unknown differences, or of an unknown scale")
+        refuse_strange(found.words)
         if found.is_text and count:
             values = found.whole
-            words_only = all(isinstance(word, str) for word in found.words)
-            if not (words_only and 0 <= values.min() <= values.max() <= len(found.words)):
+            if not 0 <= values.min() <= values.max() <= len(found.words):
                 raise StreamError("a text that is not in its list")
         return found
+
+    def count(self, numbers: int) -> None:
+        """So many more that the streams make; refused past `most`."""
+        self._left -= numbers
+        if self._left < 0:
+            raise StreamError("a column that is too long")
 
     def end(self) -> None:
         if len(self._body):
             raise StreamError("there is more in it than its list says")
+
+
+def refuse_strange(words: Json) -> None:
+    """Only a list of texts that can be written passes: half a surrogate pair cannot."""
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise StreamError("a list of words that is none")
+    "".join(words).encode()
 
 
 @dataclass(frozen=True)
@@ -209,7 +221,7 @@ def _used(words: Sequence[str | None], places: npt.NDArray[Any]) -> tuple[list[s
 
 
 class PlainColumns(MadeWhenAsked[Array]):
-    """Columns of one length, each made once: texts as objects, masked where one is missing.
+    """Columns of one length, each made once and never written: texts as objects, masked where one is missing.
 
     `coded` has of texts the different words, and which of them each row has; `made` has places in `words`, from 1.
     """
@@ -222,6 +234,7 @@ class PlainColumns(MadeWhenAsked[Array]):
     def __getitem__(self, name: str) -> Array:
         if name not in self._found:
             self._found[name] = _texts(*self.coded[name]) if name in self.coded else super().__getitem__(name)
+            self._found[name].flags.writeable = False  # whoever asks next is given the same
         return self._found[name]
 
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tare.base import strict_json
 from tare.base.errors import StoreError
 from tare.records.model import Json
-from tare.records.parquet import TableName, columns_of, engine, read_marks, read_readings, write_columns
+from tare.records.parquet import EDGES, TableName, columns_of, engine, read_marks, read_readings, write_columns
 from tare.records.schema import (
     CHANNELS_FILE,
     ERR_FILE,
@@ -56,6 +56,8 @@ _TEXTS = (MANIFEST_FILE, RECORD_FILE, CHANNELS_FILE, OUT_FILE, ERR_FILE)
 _MADE_AGAIN = ("count", "quantiles")
 _COLUMN = re.compile(r"[A-Za-z0-9_]{1,80}")
 _BETWEEN = "\n"  # a mark's name and its edge, as one word
+_WHOLE = "int64"
+_LONGEST_UNIT_NS = 10**9
 
 
 @dataclass(frozen=True)
@@ -253,6 +255,8 @@ def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTri
     names, units = header["trials"], [int(unit_ns) for unit_ns in header["resolution_ns"]]
     if strange := [name for name in names if not is_trial_folder(name)]:
         raise ValueError(f"{strange[0]!r} is no name of a trial")
+    if len(set(names)) < len(names) or not all(1 <= unit_ns <= _LONGEST_UNIT_NS for unit_ns in units):
+        raise ValueError("a trial that is in it twice, or has times of an unknown unit")
     content, texts = _texts_in(content[8 + size :], header["texts"], len(names))
     reader = StreamReader(content, most_bytes // 8)
     of_all = zip(
@@ -260,7 +264,7 @@ def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTri
     )
     series = [dict(zip((MARKS_FILE, READINGS_FILE), each, strict=True)) for each in of_all]
     for name, table in header["tables"].items():
-        for number, its in _table_in(reader, name, table):
+        for number, its in _table_in(reader, name, table, len(names)):
             series[number][name] = its
     reader.end()
     for name, unit_ns, text, columns in zip(names, units, texts, series, strict=True):
@@ -268,6 +272,8 @@ def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTri
         for file in (RECORD_FILE, OUT_FILE, ERR_FILE):
             if sealed.files[file].sha256 != entry_of(text[file]).sha256:
                 raise ValueError(f"{TRIALS_FOLDER}/{name}/{file} is not what was sealed (the checksum differs)")
+        if any(not {"name", "unit", "kind"} <= channel.keys() for channel in strict_json.load(text[CHANNELS_FILE])):
+            raise ValueError(f"{TRIALS_FOLDER}/{name}/{CHANNELS_FILE} has a channel without a name, a unit or a kind")
         record = record_in(folder / name, text[RECORD_FILE])
         files = {file: sealed.files[file] for file in (*text, *columns)}
         thinned = Thinned(unit_ns, sealed.files)
@@ -304,10 +310,14 @@ def _marks_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterat
     import numpy as np
 
     kinds, steps, times = (reader.take(about[name]) for name in ("kinds", "steps", "times"))
+    pairs = [word.rpartition(_BETWEEN) for word in kinds.words]
+    is_named = kinds.is_text and kinds.whole.all() and all(edge in EDGES for _, _, edge in pairs)
+    are_alike = kinds.lengths == steps.lengths and [sum(kinds.lengths)] == times.lengths
+    if not (is_named and are_alike and {steps.kind, times.kind} == {_WHOLE}):
+        raise ValueError("marks without a name, or with another edge, step or time than marks have")
     together = times.whole
     apart = np.empty_like(together)
     apart[np.argsort(kinds.whole, kind="stable")] = together
-    pairs = [word.partition(_BETWEEN) for word in kinds.words]
     words = {"name": [name for name, _, _ in pairs], "edge": [edge for _, _, edge in pairs]}
     split = np.split(apart, np.cumsum(kinds.lengths)[:-1]) if units else []
     for unit_ns, kind, step, t in zip(units, kinds.each(), steps.each(), split, strict=True):
@@ -318,16 +328,25 @@ def _marks_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterat
 def _readings_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterator[Series]:
     import numpy as np
 
+    from tare.records.column_codec import refuse_strange
+
     clocks: list[dict[str, Any]] = [{} for _ in units]
     found: list[list[tuple[int, Any, Any]]] = [[] for _ in units]
     for place, channel in enumerate(about, 1):
-        name, own = channel["name"], iter(reader.take(channel["times"]).each())
-        values = reader.take(channel["values"]).each()
-        for number, clock, value in zip(channel["trials"], channel["clock"], values, strict=True):
+        name, times, values = channel["name"], reader.take(channel["times"]), reader.take(channel["values"])
+        if (times.kind, values.kind) != (_WHOLE, "float64"):
+            raise ValueError(f"{name!r} has other times or values than readings have")
+        own, numbers = iter(times.each()), _numbers_in(channel, len(units))
+        for number, clock, value in zip(numbers, channel["clock"], values.each(), strict=True):
             if clock == name:
                 clocks[number][name] = next(own) * units[number]
+            else:
+                reader.count(len(value))  # its times are those of another, and are made again
+            if len(value) != len(clocks[number][clock]):
+                raise ValueError(f"{name!r} has not as many values as times")
             found[number].append((place, clocks[number][clock], value))
-    words = {"channel": [str(channel["name"]) for channel in about]}
+    words = {"channel": [channel["name"] for channel in about]}
+    refuse_strange(words["channel"])
     for series in found:
         columns = {
             "t_ns": np.concatenate([t_ns for _, t_ns, _ in series] or [np.empty(0, np.int64)]),
@@ -339,15 +358,24 @@ def _readings_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Ite
         yield _as_made(columns), words
 
 
-def _table_in(reader: StreamReader, name: str, about: Json) -> Iterator[tuple[int, Series]]:
-    if TableName.of(name) is None or any(not _COLUMN.fullmatch(column) for column in about["columns"]):
+def _numbers_in(about: Json, count: int) -> list[int]:
+    """Which of so many trials have it."""
+    numbers: list[int] = about["trials"]
+    if len(set(numbers)) < len(numbers) or not set(numbers) <= set(range(count)):
+        raise ValueError("a series of a trial that is not in it, or twice of one")
+    return numbers
+
+
+def _table_in(reader: StreamReader, name: str, about: Json, count: int) -> Iterator[tuple[int, Series]]:
+    different = {column.lower() for column in about["columns"] if _COLUMN.fullmatch(column)}  # as DuckDB tells them
+    if TableName.of(name) is None or len(different) < len(about["columns"]):
         raise ValueError(f"{name!r} is no table of a trial")
     columns = {column: reader.take(stream) for column, stream in about["columns"].items()}
     [lengths] = {tuple(stream.lengths) for stream in columns.values()}
     if len(lengths) != len(about["trials"]):
         raise ValueError(f"{name!r} is not of as many trials as it says")
     words = {column: stream.words for column, stream in columns.items() if stream.is_text}
-    for place, number in enumerate(about["trials"]):
+    for place, number in enumerate(_numbers_in(about, count)):
         yield number, ({column: partial(stream.of, place) for column, stream in columns.items()}, words)
 
 

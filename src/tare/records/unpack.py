@@ -77,15 +77,17 @@ class Unpacked:
 class KeptFolder:
     """A folder that stays for whoever opens the same pack next."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, pack: Path) -> None:
         self.folder = folder
+        self._pack = pack
 
     @cached_property
     def sealed(self) -> Mapping[Key, Sealed]:
         """Its trials, opened when they are first asked for; every byte was looked at when the folder was filled."""
         trials = self.folder / TRIALS_FOLDER
         if (self.folder / THINNED_FILE).exists():
-            return _held(self.folder)
+            with _told_of(self._pack), explained(self.folder, f"reading {self._pack}"):
+                return _held(self.folder)
         return {key: open_sealed(trials / folder_name(*key)) for key in keys_in(trials)}
 
     def close(self) -> None:
@@ -116,7 +118,7 @@ class _Kept:
         return self._opened[folder]
 
     def _made(self, folder: Path, pack: Path) -> KeptFolder:
-        kept = KeptFolder(folder)
+        kept = KeptFolder(folder, pack)
         if not folder.exists():
             half_made, trials = Path(tempfile.mkdtemp(dir=self.folder)), folder / TRIALS_FOLDER
             made = _filled(half_made, pack, hold=True)
@@ -196,7 +198,8 @@ def _filled(folder: Path, pack: Path, *, hold: bool = False) -> Mapping[Key, Sea
             if hold:
                 return found
             thinned.unlink()
-            return expanded(found, folder / "spill")
+            with _refused_if_damaged():
+                return expanded(found, folder / "spill")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -306,19 +309,25 @@ def _take(stream: _Stream, size_bytes: int, path: Path) -> None:
 def _held(folder: Path) -> dict[Key, HeldTrial]:
     """The trials of a thinned pack; each gets a folder without files: that tells that it is there."""
     trials = folder / TRIALS_FOLDER
-    try:
+    with _refused_if_damaged():
         with (folder / THINNED_FILE).open("rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
         found = {(each.record.trial, each.record.attempt): each for each in held(content, trials, MOST_BYTES)}
+    for each in found.values():
+        each.folder.mkdir(mode=0o700, exist_ok=True)
+    return found
+
+
+@contextmanager
+def _refused_if_damaged() -> Iterator[None]:
+    try:
+        yield
     except EOFError:
         raise _Broken("it is cut off") from None
     except Damaged as error:
         raise _Refused(error.fault) from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError, OverflowError) as error:
         raise _Broken(f"it is damaged, or no pack that tare makes ({error})") from None
-    for each in found.values():
-        each.folder.mkdir(mode=0o700, exist_ok=True)
-    return found
 
 
 def _header_in(folder: Path) -> Header:

@@ -65,6 +65,7 @@ def test_a_clock_that_ticks_evenly_takes_next_to_nothing():
         {"type": "object"},
         {"type": "text", "words": []},
         {"level": 3},
+        {"scale": 7},
         {"type": "text", "words": [[], [], [], []]},
     ],
 )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import lzma
+import re
 import tarfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from some_records import draft, ended
+from tare.base import strict_json
 from tare.base.errors import StoreError
 from tare.base.units import Channel
 from tare.records.merging import merge
@@ -20,8 +23,8 @@ from tare.records.parquet import TableFiles, TableName
 from tare.records.schema import THINNED_FILE
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.thin_pack import Thinning
-from tare.records.unpack import each_pack_once
+from tare.records.thin_pack import Thinning, held, thinned_content
+from tare.records.unpack import KeptFolder, each_pack_once
 
 FAULTS, STARTS = TableName("perf", "faults"), TableName("ftrace", "starts")
 THINNING = Thinning(lambda channel: channel["unit"] == "W", {FAULTS: ("role", "file")})
@@ -106,6 +109,15 @@ def test_marks_are_all_there_to_a_microsecond(thinned):
     assert rows == [(t_ns // 1000 * 1000, name, edge, step) for t_ns, name, edge, step in MARKS]
 
 
+def test_a_mark_may_have_a_name_of_two_lines(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "MARKS", [(1_000_500, "a\nb", "begin", 0)])
+    with Store.create(tmp_path / "store", {"study": "s"}, "study: s\n") as opened:
+        sealed(opened, "aaaa")
+    with Store.open(thinned_as(tmp_path / "store", tmp_path / "s.tare")) as opened:
+        marks = opened.marks("aaaa", 1)
+    assert (marks["name"].tolist(), marks["edge"].tolist()) == (["a\nb"], ["begin"])
+
+
 def test_a_channel_that_figures_need_is_whole_and_of_another_every_fifth_reading_and_the_last_is_kept(store, thinned):
     with Store.open(store) as whole, Store.open(thinned) as thin:
         before, after = whole.readings("aaaa", 1), thin.readings("aaaa", 1)
@@ -169,6 +181,7 @@ def changed(pack_file: Path, old: bytes, new: bytes) -> Path:
         (b"loss 0.1", b"loss 0.2", "out.txt is not what was sealed"),
         (b'"trials":["aaaa.1"', b'"trials":["../a.1"', "is no name of a trial"),
         (b'"format":1', b'"format":7', "format 7"),
+        (b'"unit":"W"', b'"Unit":"W"', "channels.json has a channel without"),
         (b'"trace-perf-faults.parquet":{"trials"', b'"../../perf-faults.parquet":{"trials"', "is no table of a trial"),
     ],
 )
@@ -214,3 +227,76 @@ def test_a_packs_study_is_told_without_a_look_at_its_trials(thinned):
         assert Store.header_at(thinned) == Store.header_at(thinned)
     with pytest.raises(StoreError, match="it is cut off"):
         Store.open(thinned)
+
+
+def rewritten(pack_file: Path, change) -> Path:
+    """The pack with a description that `change` was let at."""
+    with tarfile.open(pack_file) as tar:
+        data = tar.extractfile(THINNED_FILE).read()
+    size = int.from_bytes(data[:8], "little")
+    header = strict_json.load(data[8 : 8 + size])
+    change(header)
+    about = strict_json.dump(header)
+    return changed(pack_file, data, len(about).to_bytes(8, "little") + about + data[8 + size :])
+
+
+def column(header, name: str, file: str = "trace-perf-faults.parquet"):
+    return header["tables"][file]["columns"][name]
+
+
+HOSTILE = {
+    "a scale": lambda header: column(header, "took_s", STARTS.file).update(scale=10**400),
+    "words that are none": lambda header: column(header, "role").update(words=[1, 2]),
+    "half a surrogate pair": lambda header: column(header, "role").update(words=["\ud800", "b"]),
+    "a word too few": lambda header: column(header, "role").update(words=["a"]),
+    "columns of two lengths": lambda header: column(header, "role").update(lengths=[4, 2]),
+    "columns of one name": lambda header: header["tables"][FAULTS.file].update(
+        columns={
+            "T_ns" if name == "role" else name: its for name, its in header["tables"][FAULTS.file]["columns"].items()
+        }
+    ),
+    "a table of a trial that is not there": lambda header: header["tables"][FAULTS.file].update(trials=[0, -1]),
+    "a table twice of a trial": lambda header: header["tables"][FAULTS.file].update(trials=[1, 1]),
+    "marks that are numbers": lambda header: header["marks"]["kinds"].update(type="int64", words=["a"]),
+    "marks of an unknown edge": lambda header: header["marks"]["kinds"].update(words=["step\nbegin", "step\nover"]),
+    "steps that are fractions": lambda header: header["marks"]["steps"].update(type="float64"),
+    "steps of other trials": lambda header: header["marks"]["steps"].update(lengths=[3, 5]),
+    "values without times": lambda header: header["readings"][1]["values"].update(lengths=[3, 5]),
+    "values that are times": lambda header: header["readings"][0]["values"].update(type="int64"),
+    "readings of a trial that is not there": lambda header: header["readings"][0].update(trials=[0, 2]),
+    "readings twice of a trial": lambda header: header["readings"][0].update(trials=[0, 0]),
+    "a trial twice": lambda header: header.update(trials=["aaaa.1", "aaaa.1"]),
+    "a unit": lambda header: header.update(resolution_ns=[10**400, 1000]),
+}
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_a_description_that_does_not_fit_is_refused_when_the_pack_is_opened(thinned, change, held):
+    hostile = rewritten(thinned, change)
+    with each_pack_once() if held else nullcontext(), pytest.raises(StoreError, match="this pack is refused: it is"):
+        Store.open(hostile)
+
+
+def test_times_that_channels_share_count_against_what_a_pack_may_make(store, tmp_path):
+    with Store.open(store) as opened:
+        content = thinned_content([opened._shelf.get(("aaaa", 1))], Thinning(lambda channel: True))
+    written = sum(sum(map(int, found[1].split(b","))) for found in re.finditer(rb'"lengths":\[([0-9,]+)\]', content))
+    assert len(list(held(memoryview(content), tmp_path, 8 * (written + TICKS)))) == 1
+    with pytest.raises(ValueError, match="a column that is too long"):
+        list(held(memoryview(content), tmp_path, 8 * (written + TICKS - 1)))
+
+
+def test_a_pack_that_is_damaged_after_it_was_unpacked_is_refused(thinned):
+    with each_pack_once(), Store.open(thinned) as opened:
+        (opened.root / THINNED_FILE).write_bytes(b"")
+        with pytest.raises(StoreError, match="this pack is refused: it is damaged"):
+            KeptFolder(opened.root, thinned).sealed  # noqa: B018  (as a process that was forked opens it)
+
+
+def test_what_was_read_of_a_held_pack_cannot_be_written(thinned):
+    with each_pack_once(), Store.open(thinned) as opened:
+        handed_out = [*opened.readings("aaaa", 1)["gpu.power_w"], opened.marks("aaaa", 1)["t_ns"]]
+        for array in [*handed_out, *opened.trace("aaaa", 1, *FAULTS).values()]:
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = array[1]
