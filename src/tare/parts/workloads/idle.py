@@ -100,5 +100,5 @@ def _others(host: Host) -> str:
     own = os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
     users = sorted({line.split()[0] for line in told.out.splitlines()} - {own})
     if told.code:
-        return "it cannot be told who is logged in here: `who` failed."
+        return "who is logged in here is not known: `who` failed."
     return f"others are logged in here ({', '.join(users)})." if users else ""
