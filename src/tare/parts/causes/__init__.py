@@ -3,7 +3,7 @@
 Causes that only compare variables share a file, which holds their tables.
 """
 
-SHARED = dict.fromkeys(
-    ("bytecode", "caches", "debug_variables", "interconnect", "other_arguments", "other_variables"), "variables"
-)
-"""Parts that share a file: the name of each, and its file."""
+SHARED = {
+    "variables": ("bytecode", "caches", "debug_variables", "interconnect", "other_arguments", "other_variables"),
+}
+"""Files of several causes, which are classes in it (see tare_inside/named.py); others have a file of their own."""

@@ -29,7 +29,7 @@ class Application(ServingWorkload):
 
     name: str = "image"
     """The application: image (classification, ResNet-50), speech (recognition, RNN-T), question (answering,
-    BERT-large), recommendation (DLRM). A file in tare_inside/applications."""
+    BERT-large), recommendation (DLRM). A class in tare_inside/applications.py."""
     batch: PositiveInt = 1
     """Items in a request, which are computed together."""
     requests: PositiveInt = 100

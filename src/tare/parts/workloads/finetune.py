@@ -11,7 +11,7 @@ from pydantic import Field, PositiveInt, model_validator
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.torch_programs import START_S, TRAINED, DecoderWorkload
-from tare_inside.models import gpt2
+from tare_inside.models import Gpt2
 
 REHEARSED_STEPS = 3
 _STEP_S = 5e-3  # whatever the size of the network
@@ -58,8 +58,8 @@ class Finetune(DecoderWorkload):
         return self
 
     def _complaints(self) -> Iterator[str]:
-        if self.weights is None and self.length > gpt2.LONGEST:
-            yield f"GPT-2 has room for {gpt2.LONGEST} tokens: `length` is too large"
+        if self.weights is None and self.length > Gpt2.LONGEST:
+            yield f"GPT-2 has room for {Gpt2.LONGEST} tokens: `length` is too large"
         if self.data_path is not None and not self.data_path.is_absolute():
             yield f"`data_path` is an absolute path, not {str(self.data_path)!r}"
         if self.device == "cpu" and self.timing == "async":

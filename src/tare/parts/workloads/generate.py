@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
 from tare.drivers.torch_programs import START_S, DecoderWorkload
-from tare_inside.models import gpt2
+from tare_inside.models import Gpt2
 
 REHEARSED_REQUESTS, REHEARSED_OUTPUT = 2, 8
 _CALL_S = 2e-3  # whatever the size of the network
@@ -44,8 +44,8 @@ class Generate(DecoderWorkload):
     def _makes_sense(self) -> Self:
         for sentence in self.weights_complaints():
             raise ValueError(sentence)
-        if self.weights is None and self.prompt + self.output > gpt2.LONGEST:
-            raise ValueError(f"GPT-2 has room for {gpt2.LONGEST} tokens: `prompt` + `output` are too many")
+        if self.weights is None and self.prompt + self.output > Gpt2.LONGEST:
+            raise ValueError(f"GPT-2 has room for {Gpt2.LONGEST} tokens: `prompt` + `output` are too many")
         if self.precision == "int8" and self.device == "cuda":
             raise ValueError("`precision: int8` is for CPUs: PyTorch's dynamic quantisation does not run on a GPU")
         return self

@@ -20,7 +20,7 @@ class TorchInfer(ServingWorkload):
     """Run a network on images in memory, request by request, and mark each: the papers' inference alone."""
 
     model: str = "lenet5"
-    """The network: a file in tare_inside/models that takes images."""
+    """The network: a class in tare_inside/models.py that takes images."""
     requests: PositiveInt = 300
     """Requests, each a mini-batch of `batch` images."""
     rate: Rate | None = None
