@@ -14,7 +14,7 @@ import torch
 
 from inference_jobs import answered, network_job, spans_ns
 from tare.base.host import LocalHost
-from tare.parts.workloads.torch_infer import TorchInfer
+from tare.parts.workloads.inference import TorchInfer
 from tare_inside import named
 from tare_inside.backends import Compile, Onnx, check
 from tare_inside.programs import infer, tasks
