@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tare.base.units import METER_W
 from tare.report.figure import ABOVE
 
 if TYPE_CHECKING:
@@ -56,9 +57,9 @@ def zero_mark(across: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-POWER = ("external.power_w", "power_rails.total_w", "gpu.power_w")  # read in watts
+POWER = (METER_W, "power_rails.total_w", "gpu.power_w")  # read in watts
 # With the counters whose growth is power: for figures that take rates.
-POWER_OR_ENERGY = ("external.power_w", "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
+POWER_OR_ENERGY = (METER_W, "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
 CLOCK = ("gpu.clock_hz", "frequency.gpu_hz", "frequency.cpu0_hz")
 
 
