@@ -1,6 +1,6 @@
 """The controls, each in the file of its name, or of its subject."""
 
 SHARED = {
-    "power_mode": ("dvfs", "power_mode"),
+    "power": ("cpu", "dvfs", "power_mode"),
 }
 """Files of several controls, which are classes in it (see tare_inside/named.py); others have a file of their own."""

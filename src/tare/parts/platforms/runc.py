@@ -15,7 +15,7 @@ from tare.drivers.cgroups import limits
 from tare.drivers.containers import isolation, oci
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.drivers.containers.oci import OciContainer, Root, Runtime
-from tare.drivers.gpus.nvidia import gpu_obstacles, handed_on
+from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.parts.protocols import Json
 
 

@@ -9,7 +9,7 @@ from itertools import repeat
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, PositiveSeconds, cores
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.drivers.kernel_files import (
     Field,
     FileFeed,

@@ -6,7 +6,7 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import LocalHost, Scope
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.drivers.kernel_files import sensors_by_word, temperatures_c
 from tare.parts.probes.cpu import Frequency
 from tare.parts.probes.gpu import Gpu
