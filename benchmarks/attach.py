@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from benchmarks.marks import _estimate, _memory
 from tare_inside import attach
-from tare_inside.models import lenet5
+from tare_inside.models import LeNet5
 
 ROUNDS = 41
 STEPS = 25  # of the training loop, in a round
@@ -55,7 +55,7 @@ def measure(rounds: int = ROUNDS) -> dict[str, Any]:
 
 def _lenet_loop() -> Callable[[], None]:
     data = TensorDataset(torch.randn(STEPS * 16, 1, 28, 28), torch.randint(0, 10, (STEPS * 16,)))
-    model = lenet5.build()
+    model = LeNet5.build()
     loader = DataLoader(data, batch_size=16)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 

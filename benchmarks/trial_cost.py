@@ -15,7 +15,7 @@ from tare.analysis.statistics import median_estimate
 from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.protocols import Platform
-from tare.parts.workloads.null import Null
+from tare.parts.workloads.idle import Null
 from tare.plan.matrix import Cell, Trial
 from tare.records.store import Store
 from tare.studies.model import DEFAULT_PROBES

@@ -19,7 +19,7 @@ import pynvml
 from dies_at_every_step import Fate
 from tare.base.host import LocalHost
 from tare.drivers.power import nvidia
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import PowerMode
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 
 FOLDER = Path(__file__).with_name("pretend_nvml")
 

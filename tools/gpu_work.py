@@ -79,10 +79,10 @@ def built(name):
     if name == "rnnt":
         speech, letters = torch.randn(32, 500, 240, **on), torch.randint(0, 28, (32, 100), **on)
         return model, lambda: _in_bf16(lambda: _of_alignments(model(speech, letters), letters))
-    from tare_inside.models.dlrm import table_rows
+    from tare_inside.models import Dlrm
 
     numbers, clicked = torch.rand(2048, 13, **on), torch.randint(0, 2, (2048,), **on).float()
-    rows = torch.stack([torch.randint(0, count, (2048,), **on) for count in table_rows()], 1)
+    rows = torch.stack([torch.randint(0, count, (2048,), **on) for count in Dlrm.table_rows()], 1)
     return model, lambda: nn.functional.binary_cross_entropy(model(numbers, rows), clicked)
 
 

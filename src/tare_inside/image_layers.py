@@ -1,4 +1,4 @@
-"""Convolutional blocks of which the networks of images in models/ are built; layers.py has those of other networks."""
+"""Convolutional blocks of which the image networks in models.py are built; layers.py has those of other networks."""
 
 import torch
 from torch import nn

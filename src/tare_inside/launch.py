@@ -2,6 +2,9 @@
 
 It stands between the platform and the workload so that start, end and resource use are taken inside, the same way
 everywhere. It adds one process that sleeps in `wait4`. Exit code: the command's own, or 128 + the signal.
+
+Tenants start together. Each makes `ready` in the folder TARE_BARRIER and waits for `go` there: a built-in program when
+all is prepared, and with TARE_BARRIER_AT=launch this launcher, before it starts a command that knows nothing of it.
 """
 
 import json
@@ -109,20 +112,24 @@ def write_whole(path, data):
     os.rename(half, path)
 
 
-def _wait_for_the_others():
-    """Only where there are others is anything more imported: this launcher is to be quick."""
-    if "TARE_BARRIER_AT" in os.environ:
-        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-        import barrier
-
-        barrier.wait_at_launch()
+def wait_for_the_others(folder=None):
+    """Say that everything is prepared, and wait for the other tenants, if there are some."""
+    folder = folder or os.environ.pop("TARE_BARRIER", None)
+    if folder is None:
+        return
+    with open(os.path.join(folder, "ready"), "w"):
+        pass
+    go = os.path.join(folder, "go")
+    while not os.path.exists(go):
+        time.sleep(0.001)
 
 
 def main(arguments):
     if len(arguments) < 3 or arguments[1] != "--":
         sys.stderr.write("usage: python launch.py RESULT_JSON -- COMMAND...\n")
         return 2
-    _wait_for_the_others()
+    if os.environ.pop("TARE_BARRIER_AT", None) == "launch":
+        wait_for_the_others()
     result = launch(arguments[2:])
     write_whole(arguments[0], result)
     return result["exit"]

@@ -1,6 +1,6 @@
-"""Blocks of which the networks in models/ are built that read text, speech or tables, and what `scale` means for all.
+"""Blocks of which the networks in models.py are built that read text, speech or tables, and what `scale` means for all.
 
-This file and image_layers.py import torch; models/ do not, before a network is built.
+This file and image_layers.py import torch; models.py does not, before a network is built.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Runs a server beside its load: `python serve.py ORDER -- COMMAND...`, ORDER being JSON.
 
 The server is started, waited for (its port, a path that answers, or a line that it prints), and `listens` is made in
-the work folder; where there are other tenants, when all of them are ready (`barrier.py`). Under load its threads are
+the work folder; where there are other tenants, when all of them are ready (`launch.py`). Under load its threads are
 counted now and then. When `done` appears there, it is asked to stop (SIGTERM) and, after `grace_s`, killed. Exit code:
 0 where the server ran until it was stopped; its own, or 1, where it did not.
 """
@@ -145,9 +145,9 @@ def main(arguments):
 
 def _wait_for_the_others(folder):
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import barrier
+    import launch
 
-    barrier.wait(folder)
+    launch.wait_for_the_others(folder)
 
 
 def _make(path):

@@ -14,7 +14,8 @@ from pathlib import Path
 torch = types.ModuleType("torch")  # what `training_loop` imports; gone before the fingerprint asks for a version
 torch.save = lambda state, file: file.write(os.urandom(1 << 20))
 sys.modules["torch"] = torch
-from tare_inside import barrier, marks  # noqa: E402
+from tare_inside import marks  # noqa: E402
+from tare_inside.launch import wait_for_the_others  # noqa: E402
 from tare_inside.programs import cold_epochs, running, tasks, training_loop  # noqa: E402
 from tare_inside.programs.running import program, read_job  # noqa: E402
 from tare_inside.programs.training_loop import Nothing  # noqa: E402
@@ -52,7 +53,7 @@ def train(job):
         Loader(), compute, *same, epochs, steps, training_loop.ON_HOST, between, lambda *_: None
     )
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     before, begin_ns = running.used(), marks.now_ns()
     marks.point("train_begin")
 
@@ -80,7 +81,7 @@ def infer(job):
     marks.interval("model_load", -1, marks.now_ns(), marks.now_ns())
     write = marks.group(names, requests)
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     before, begin_ns = running.used(), marks.now_ns()
     for step in range(requests):
         since_ns = marks.now_ns()
@@ -104,7 +105,7 @@ def generate(job):
     steps = job["requests"] * (job["output"] - 1)
     marks.open_marks(job["marks"], 8 * (steps + 8))
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     begin_ns = marks.now_ns()
     for step in range(steps):
         before_ns = marks.now_ns()

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from tare.base.host import LocalHost, Scope
 from tare.parts.probes.cpu import Cpu
-from tare.parts.probes.power_rails import PowerRails
-from tare.parts.probes.power_rapl import PowerRapl
-from tare.parts.probes.temperature import Temperature
-from tare.parts.probes.thermal import Thermal
+from tare.parts.probes.power import PowerRails, PowerRapl
+from tare.parts.probes.thermal import Temperature, Thermal
 from tare.records.spool import read_spool
 from tare.trial.sampler import Sampler
 

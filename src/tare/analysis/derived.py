@@ -31,6 +31,7 @@ from tare.analysis.kernel.counters import (
     scaled_counts,
 )
 from tare.base.text import FIRST_EPOCH
+from tare.base.units import METER_W
 from tare.records.intervals import Marks, are, coded, intervals
 from tare.records.model import Record
 from tare.records.parquet import TableName
@@ -214,7 +215,7 @@ def _in_use(available_bytes: float, record: Record) -> float | None:
 
 
 _POWER = (
-    Sensor("external.power_w", covers="the whole device, at the wall"),
+    Sensor(METER_W, covers="the whole device, at the wall"),
     Sensor("power_rails.total_w", covers="the module"),
     Sensor("gpu.power_w", covers="the GPU alone"),
     Sensor("power_rapl.total_j", rises=True, covers="the CPU packages alone"),

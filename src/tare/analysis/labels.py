@@ -6,7 +6,6 @@ The order is platform, workload, other settings. No two different sets of settin
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from tare.base.sides import Neighbours
 from tare.base.text import option_words, script_and_options
 from tare.records.trials import grouped
 from tare_inside import named
@@ -130,7 +130,7 @@ class Namer:
         last = [name.rpartition(".")[2] for name in (*names, *beside)]
         self._shared = {name for name in names if last.count(name.rpartition(".")[2]) > 1}
         self._commands = _command_names([s["workload.argv"] for s in several if _is_command(s.get("workload.argv"))])
-        self._beside = any(str(s.get("tenants")).startswith("beside") for s in several)
+        self._beside = any(Neighbours.read(s.get("tenants")) for s in several)
         self._texts: dict[tuple[str, str], str] = {}
         for name in names:
             known = list(dict.fromkeys(self.setting(name, s[name]) for s in several if name in s))
@@ -197,8 +197,8 @@ def setting_words(name: str, value: Any) -> str:
     last = name.rpartition(".")[2]
     if name in ("platform", "workload"):
         return text(value)
-    if name == "tenants" and not isinstance(value, int | float) and not text(value).isdigit():
-        return _neighbours(text(value))
+    if name == "tenants" and (beside := Neighbours.read(value)):
+        return _beside(beside)
     if name == "workload.data":
         title = title_of("data", value)
         return title if " " in title else f"{title} data"
@@ -215,11 +215,11 @@ def setting_words(name: str, value: Any) -> str:
     return f"{_spaced(last)} {_plain(value)}"
 
 
-def _neighbours(level: str) -> str:
-    """`beside fine-tuning on bare metal (cpu shares 2)`, of a level of tenants as records have it."""
-    level = re.sub(r"(?<=\w)\(", " (", level).replace("=", " ")  # older stores have `bare(cpu_shares=2)`
-    words = re.sub("[a-z_]+", lambda found: _KINDS.get(found[0], _spaced(found[0])), level)
-    return words.replace(" in bare", " on bare metal")
+def _beside(level: Neighbours) -> str:
+    """`beside fine-tuning on bare metal (cpu shares 2)`."""
+    words = {**_KINDS, "bare": "bare metal"}
+    bare = level.platforms[:1] and level.platforms[0][0] == "bare"
+    return level.worded(lambda one: words.get(one, _spaced(one)), "on" if bare else "in")
 
 
 def _number_words(name: str, last: str, value: float) -> str:

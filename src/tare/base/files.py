@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tare.base.errors import StoreError
-from tare_inside.folders import remove_tree
+from tare_inside.jobs import remove_tree
 
 HALF_MADE = ".tmp-"  # how the name of a file begins that is not whole yet
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

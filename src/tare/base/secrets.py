@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from tare_inside import variables
+from tare_inside import jobs
 
-NAMES: re.Pattern[str] = variables.SECRETS
+NAMES: re.Pattern[str] = jobs.SECRETS
 """A variable with such a name holds a secret; `tare_inside.fingerprint` goes by the same words."""
 
 # In a command line a word is judged by its end, or `--tokenizer` and `--max-tokens` would hide what was measured.

@@ -1,14 +1,15 @@
-"""A side: a platform and a workload, each with its fields; and the rehearsal, in which each side is tried once.
+"""A side: a platform and a workload, each with its fields; the rehearsal, in which each side is tried once; neighbours.
 
-Both halves of tare need the two rules below: whoever plans and runs, and whoever reads the store.
+Both halves of tare need the rules below: whoever plans and runs, and whoever reads the store.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 REHEARSAL = "r"  # how the id of a rehearsal begins; that of a trial is hexadecimal
 _ID = re.compile(rf"{REHEARSAL}[0-9a-f]+")
@@ -26,3 +27,48 @@ def side_of(settings: Mapping[str, Any]) -> str:
     """What a rehearsal stands for, as one text: the settings of the platform and of the workload, and no others."""
     own = {name: value for name, value in settings.items() if name.partition(".")[0] in ("platform", "workload")}
     return json.dumps(own, sort_keys=True, default=str)
+
+
+Told: TypeAlias = tuple[str, str]  # the name of a part, and those of its fields that tell it from another level's
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """A level of tenants: who works beside the measured workload. Its text is the level's name in records."""
+
+    workloads: tuple[Told, ...]
+    platforms: tuple[Told, ...] = ()  # outermost first; none where they run on the measured one's
+
+    def __str__(self) -> str:
+        return self.worded(str, "in")
+
+    def worded(self, word: Callable[[str], str], where: str) -> str:
+        """With each name and its fields in these words, and `where` before the platforms."""
+        who, on = ([f"{word(name)} ({word(fields)})" if fields else word(name) for name, fields in each]
+                   for each in (self.workloads, self.platforms))  # fmt: skip
+        return f"beside {', '.join(who)}" + (f" {where} {'+'.join(on)}" if on else "")
+
+    @classmethod
+    def read(cls, level: object) -> Neighbours | None:
+        """Of such a name; None for another level. Older stores have `bare(cpu_shares=2)`."""
+        if not isinstance(level, str) or not level.startswith("beside "):
+            return None
+        who, *where = _split(level.removeprefix("beside "), " in ")
+        platforms = [_told(one) for each in where for one in _split(each, "+")]
+        return cls(tuple(map(_told, _split(who, ", "))), tuple(platforms))
+
+
+def _told(one: str) -> Told:
+    name, _, fields = one.partition("(")
+    return name.strip(), fields.removesuffix(")").replace("=", " ")
+
+
+def _split(text: str, between: str) -> list[str]:
+    """Where it stands outside brackets."""
+    found: list[str] = []
+    for piece in text.split(between):
+        if found and found[-1].count("(") > found[-1].count(")"):
+            found[-1] += between + piece
+        else:
+            found.append(piece)
+    return found

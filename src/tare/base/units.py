@@ -94,6 +94,9 @@ SizeBytes = Annotated[int, _Before(lambda value: value if type(value) is int els
 OnOff = Annotated[Literal["on", "off"], _Before(lambda said: ("off", "on")[said] if isinstance(said, bool) else said)]
 
 
+METER_W, METER_J = "external.power_w", "external.counter_j"  # channels of a meter at the wall, if there is one
+
+
 @dataclass(frozen=True, slots=True)
 class Channel:
     """One series that a probe can deliver. A metric is data, not a class."""

@@ -19,7 +19,7 @@ from typing import Any
 
 from tare.base.errors import TrialError
 from tare.base.text import safe_text
-from tare_inside.folders import remove_tree
+from tare_inside.jobs import remove_tree
 
 MOST_JSON_BYTES = 8 << 20
 MOST_MARKS_BYTES = 64 << 20  # four million marks

@@ -73,7 +73,7 @@ def command(
     from tare.analysis.foreign import recognised_folder
     from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
-    from tare.report.gate import gate
+    from tare.report.export import gate
     from tare.report.text.verdict import verdict_text
 
     if len(source) > 1:
@@ -90,11 +90,11 @@ def command(
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
     if junit is not None:
-        from tare.report.gate import as_junit
+        from tare.report.export import as_junit
 
         written(junit, as_junit(weighing, passed))
     if comment is not None:
-        from tare.report.gate import as_comment
+        from tare.report.export import as_comment
 
         written(comment, as_comment(weighing, passed).encode())
     return Result(

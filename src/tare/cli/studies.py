@@ -89,7 +89,7 @@ def _explain(name: str, as_json: bool) -> None:
 
 def built_in() -> dict[str, Path]:
     """The studies that come with tare, by name."""
-    folder = Path(str(resources.files("tare.papers.studies")))
+    folder = Path(str(resources.files("tare.papers") / "studies"))
     return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
 
 

@@ -376,7 +376,7 @@ def tegrastats(log: Iterable[str], as_json: bool) -> None:
     With --json it prints one JSON object for each line of the log: bytes, hertz, watts, degrees Celsius, and shares
     from 0 to 1. What a line does not have is not in its object; a core that is off is null.
     """
-    from tare.report.text.tegrastats import tegrastats_table
+    from tare.report.text.kernel import tegrastats_table
 
     strange: list[Line] = []
     understood = _understood(log, strange)

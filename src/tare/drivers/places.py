@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 
 import tare_inside
 from tare.base.host import Clock, ImageConfig
-from tare_inside.variables import BUILT_IN, users_own
+from tare_inside.jobs import BUILT_IN, users_own
 
 Malloc: TypeAlias = Literal["fixed", "default"]
 

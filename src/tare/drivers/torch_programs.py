@@ -26,7 +26,7 @@ from tare.drivers.places import SOURCE, Malloc, built_in_env, launched
 from tare.drivers.storage.placing import folder_obstacles, make_synthetic, synthetic_folder
 from tare.parts.protocols import Json, Workload
 from tare_inside import named
-from tare_inside.models import gpt2
+from tare_inside.models import Gpt2
 
 _LOOK_FOR_TORCH = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 3)"
 _LOOK_FOR_OTHERS = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
@@ -141,7 +141,7 @@ class ServingWorkload(TorchWorkload):
     warm_up: NonNegativeInt = 5
     """Requests that are answered before anything is timed."""
     backend: str = "eager"
-    """What runs the network: a file in tare_inside/backends (eager, compile, onnx)."""
+    """What runs the network: a class in tare_inside/backends.py (eager, compile, onnx)."""
     scale: float = Field(default=1.0, gt=0, le=1)
     """Shrinks the network, where it can be shrunk, for a small machine."""
     pixels: PositiveInt | None = None
@@ -214,7 +214,7 @@ class DecoderWorkload(TorchWorkload):
     def network_title(self) -> str:
         if self.scale != 1:  # no longer as large as the title has it
             return f"GPT-2 {self.size} scaled by {self.scale:g}"
-        return gpt2.TITLES[self.size] if self.weights is None else f"GPT-2 of {self.weights.name}"
+        return Gpt2.TITLES[self.size] if self.weights is None else f"GPT-2 of {self.weights.name}"
 
     def inputs(self) -> tuple[Path, ...]:
         return () if self.weights is None else (self.weights,)
@@ -236,8 +236,8 @@ class DecoderWorkload(TorchWorkload):
 
     def token_s(self, cores: int) -> float:
         """One token through the network, forward, roughly."""
-        layers, heads, vocabulary = gpt2.SIZES[self.size]
-        layers, width = max(1, round(layers * self.scale)), max(1, round(heads * self.scale)) * gpt2.HEAD_WIDTH
+        layers, heads, vocabulary = Gpt2.SIZES[self.size]
+        layers, width = max(1, round(layers * self.scale)), max(1, round(heads * self.scale)) * Gpt2.HEAD_WIDTH
         return (12 * layers * width**2 + vocabulary * width) / macs_per_s(self.device, cores)
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from tare.base.rulings import Ruling
+from tare.base.units import METER_J, METER_W
 from tare.figures.evidence import Evidence, steps_ns
 from tare.figures.power_series import SCOPES, Times, Values, Window
 from tare.figures.thresholds import THRESHOLDS
 
-POWER, COUNTER = "external.power_w", "external.counter_j"
 STALE_S = 5.0  # after waking, a meter's program may first hand over what came in while nobody took it
 
 
@@ -41,9 +41,9 @@ def drawn(
     """Joules, and how far off they may be; a sentence where the series do not tell. `window`: of the whole sleep."""
     if window is None or slept_s <= THRESHOLDS.sleep_s:
         return "the device did not sleep."
-    if COUNTER not in series:
+    if METER_J not in series:
         return "no meter at the socket counted on while the device slept (`external: {energy: COLUMN}`)."
-    (t_ns, joules), (power_ns, watts) = series[COUNTER], series[POWER]
+    (t_ns, joules), (power_ns, watts) = series[METER_J], series[METER_W]
     if (np.diff(joules) < 0).any():
         return "the meter's counter fell back (reset?)."
     awake_ns = window[1] + round(STALE_S * 1e9)

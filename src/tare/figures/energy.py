@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from tare.base.rulings import Ruling, read_rulings
-from tare.figures.asleep import COUNTER, asleep
+from tare.base.units import METER_J, METER_W
+from tare.figures.asleep import asleep
 from tare.figures.evidence import Evidence, overlap_ns, run_ns
 from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
 from tare.figures.power_series import (
@@ -223,7 +224,7 @@ def _power(series: Series, source: Source) -> tuple[Times, Values]:
     return times[1:], np.diff(joules[places]) / (np.diff(times) / 1e9)
 
 
-_WHOLE = ("external.power_w", "power_rails.total_w", "gpu.power_w")
+_WHOLE = (METER_W, "power_rails.total_w", "gpu.power_w")
 _BINS = 12  # a stretch of constant power is looked at in so many pieces: did the load differ between them?
 _LOAD_CORES, _LOAD_GPU = 0.5, 0.3  # by how much, to call it a change
 
@@ -248,7 +249,7 @@ def _parts_exceed_the_whole(evidence: Evidence, limits: Thresholds) -> Iterator[
     if whole_w and parts_w and parts_w > whole_w * (1 + limits.energy_disagreement_share):
         sentence = f"energy: the rails draw {parts_w:.2f} W together, and what feeds them {whole_w:.2f} W."
         yield Ruling("energy.rails", "suspect", "power_rails", sentence)
-    wall_w = means.get("external.power_w")
+    wall_w = means.get(METER_W)
     inside_w = max((means[name] for name in _WHOLE[1:] if name in means), default=None)
     if wall_w and inside_w and inside_w > wall_w * (1 + limits.energy_disagreement_share):
         sentence = f"energy: the meter says {wall_w:.1f} W, and a sensor behind it {inside_w:.1f} W."
@@ -262,7 +263,7 @@ def power_trouble(evidence: Evidence, limits: Thresholds) -> Iterator[Ruling]:
             t_ns, watts = evidence.series[channel]
             yield from _is_stuck(evidence, channel, t_ns, watts, limits)
     for channel, (t_ns, joules) in evidence.series.items():
-        still = _longest_still(t_ns, joules) if channel.endswith("_j") and channel != COUNTER else None
+        still = _longest_still(t_ns, joules) if channel.endswith("_j") and channel != METER_J else None
         if still and _seconds(still) >= limits.stuck_s:
             sentence = f"power sensor: {channel} stood still for {_seconds(still):.0f} s."
             yield Ruling("power.counter-still", "suspect", channel, sentence)

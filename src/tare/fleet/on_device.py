@@ -42,7 +42,7 @@ from tare.trial.facts import device_facts
 from tare.trial.sampler import Watch
 from tare.trial.sampler_report import SamplerReport, Tick
 from tare.trial.undo.journal import Journal
-from tare_inside.variables import may_pass, users_own
+from tare_inside.jobs import may_pass, users_own
 
 # One trial on a device without tare: the engine runs here, the job, the sampler and the lock are there.
 #

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import pkgutil
 import sys
 from functools import cache
 from typing import Literal, TypeAlias
 
 from tare.base.errors import StudyError, did_you_mean
 from tare.parts.protocols import Cause, Control, Part, Platform, Probe, Workload
+from tare_inside import named
 
 Kind: TypeAlias = Literal["causes", "controls", "platforms", "probes", "workloads"]
 KINDS: dict[Kind, type[Part]] = {
@@ -24,15 +23,7 @@ KINDS: dict[Kind, type[Part]] = {
 
 def names(kind: Kind) -> list[str]:
     """Every part of this kind that can be named here, sorted; none of them is imported."""
-    return sorted(_ours(kind) | _theirs(kind, tuple(sys.path)))
-
-
-@cache
-def _ours(kind: Kind) -> frozenset[str]:
-    package = importlib.import_module(f"tare.parts.{kind}")
-    shared = getattr(package, "SHARED", {})
-    files = {module.name for module in pkgutil.iter_modules(package.__path__)}
-    return frozenset(files - {*shared.values()} | {*shared})
+    return sorted({*named.modules(f"tare.parts.{kind}"), *_theirs(kind, tuple(sys.path))})
 
 
 @cache
@@ -45,18 +36,15 @@ def find(kind: Kind, name: str) -> type[Part]:
     """The class of the part called `name`; only that part's file is imported."""
     if name not in names(kind):
         raise StudyError(unknown(kind, name))
-    file = getattr(importlib.import_module(f"tare.parts.{kind}"), "SHARED", {}).get(name, name)
-    try:
-        module = importlib.import_module(f"tare.parts.{kind}.{file}")
-    except ModuleNotFoundError as missing:
-        if missing.name == f"tare.parts.{kind}.{file}":
-            return _called(name, _from_entry_point(kind, name))
-        raise
-    for value in vars(module).values():
-        ours = isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == module.__name__
-        if ours and (file == name or value.__name__.lower() == name.replace("_", "")):  # several may share a file
+    if name not in named.modules(f"tare.parts.{kind}"):
+        return _called(name, _from_entry_point(kind, name))
+    found = named.load(f"tare.parts.{kind}", name)
+    if isinstance(found, type):  # of a file that several share
+        return _called(name, found)
+    for value in vars(found).values():
+        if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == found.__name__:
             return _called(name, value)
-    raise StudyError(f"{module.__file__} holds no {KINDS[kind].__name__}: a part's file has one class of its kind.")
+    raise StudyError(f"{found.__file__} holds no {KINDS[kind].__name__}: a part's file has one class of its kind.")
 
 
 def _called(name: str, part: type[Part]) -> type[Part]:

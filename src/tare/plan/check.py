@@ -13,7 +13,7 @@ from tare.base.errors import NothingLeft, TareError, TrialError
 from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.drivers.known_programs import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, place, trials

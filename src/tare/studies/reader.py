@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tare.base.errors import StudyError
+from tare.base.sides import Neighbours
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
 from tare.studies.fields import (
@@ -274,13 +275,13 @@ class Tenancy:
         if not self.beside:
             return self.count
         who, where = (
-            [
-                _worded(choice, {name for name in choice.body() if f"{key}.{name}" in self.named_by})
-                for choice in choices
-            ]
+            tuple((each.name, self._telling(key, each.body())) for each in choices)
             for key, choices in self.choices().items()
         )
-        return f"beside {', '.join(who)}{' in ' * bool(where)}{'+'.join(where)}"
+        return str(Neighbours(who, where))
+
+    def _telling(self, key: str, fields: Mapping[str, Json]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in fields.items() if f"{key}.{name}" in self.named_by)
 
     def choices(self) -> dict[str, Sequence[PartChoice]]:
         """By the key that a study file has them under."""
@@ -358,8 +359,3 @@ def _several(choices: list[PartChoice]) -> Iterator[str]:
     for choice in choices:
         if choice.count() > 1:
             yield f"{choice.name} beside the workload is no factor: give each of its fields one value."
-
-
-def _worded(choice: PartChoice, names: Collection[str]) -> str:
-    fields = ", ".join(f"{name} {value}" for name, value in choice.body().items() if name in names)
-    return f"{choice.name} ({fields})" if fields else choice.name

@@ -18,7 +18,7 @@ from tare.base.errors import TareError
 from tare.base.host import LISTENER, Heard, LocalHost
 from tare.base.processes import mounts
 from tare.drivers.storage import placing
-from tare_inside.folders import remove_tree
+from tare_inside.jobs import remove_tree
 
 SHARED_MEMORY = Path("/dev/shm")
 

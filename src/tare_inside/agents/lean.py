@@ -21,12 +21,11 @@ import subprocess
 import sys
 import time
 
-from tare_inside import variables
 from tare_inside.agents import device_trials, guest, guest_jobs
 from tare_inside.agents.device import HELLO
 from tare_inside.agents.device_trials import copies_dir, lock_dir, shared_folder, state_dir
 from tare_inside.agents.guest_jobs import Channel
-from tare_inside.folders import remove_tree
+from tare_inside.jobs import may_pass, remove_tree
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -199,7 +198,7 @@ class LeanAgent(guest.Agent):
             "executable": sys.executable,
             "cores": len(os.sched_getaffinity(0)),
             "root": os.geteuid() == 0,
-            "environ": {name: text for name, text in os.environ.items() if variables.may_pass(name)},
+            "environ": {name: text for name, text in os.environ.items() if may_pass(name)},
             "data": os.path.join(os.environ.get("TARE_CACHE") or copies_dir(), "data"),
             "scratch": os.path.join(state_dir(), "scratch"),
             "inside": os.path.dirname(os.path.dirname(os.path.abspath(__file__))),

@@ -20,8 +20,8 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from tare_inside import layers, named
-from tare_inside.models import gpt2
+from tare_inside import layers
+from tare_inside.models import Gpt2
 from tare_inside.programs import generate, running, tasks, train, training_loop
 from tare_inside.programs.running import program, read_job
 
@@ -71,7 +71,7 @@ def open_data(job):
 def sizes(job):
     """The vocabulary of the network, and the longest text that it takes."""
     if not job.get("weights"):
-        return gpt2.SIZES[job["size"]][2], gpt2.LONGEST
+        return Gpt2.SIZES[job["size"]][2], Gpt2.LONGEST
     with open(os.path.join(job["weights"], "config.json")) as file:
         config = json.load(file)
     return config["vocab_size"], config["n_positions"]
@@ -111,7 +111,7 @@ def built(job, classes=None):
     if job.get("weights"):
         network = layers.decoder_from_folder(job["weights"])
     else:
-        network = named.find("models", "gpt2").build(size=job["size"], scale=job["scale"])
+        network = Gpt2.build(size=job["size"], scale=job["scale"])
     if job["method"] == "lora":
         layers.adapt_decoder(network, job["rank"], job["alpha"])
     if job["checkpointing"]:

@@ -17,8 +17,10 @@ import warnings
 
 import torch
 
-from tare_inside import BEGAN_NS, barrier, marks, named
+from tare_inside import BEGAN_NS, marks, named
+from tare_inside.launch import wait_for_the_others
 from tare_inside.layers import decoder_from_folder
+from tare_inside.models import Gpt2
 from tare_inside.programs import running, tasks
 from tare_inside.programs.running import program, read_job
 
@@ -56,7 +58,7 @@ def network_of(job):
     if job.get("weights"):
         network = decoder_from_folder(job["weights"])
     else:
-        network = named.find("models", "gpt2").build(size=job["size"], scale=job["scale"])
+        network = Gpt2.build(size=job["size"], scale=job["scale"])
         with torch.no_grad():
             for layer in network.layers:
                 for linear in (layer.joined, layer.project, layer.widen, layer.narrow):
@@ -170,7 +172,7 @@ def generated(job, made):
     made.choose = chooser(job)  # its chance starts anew, however long the warm-up was
     gc.collect()
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     if job["device"] == "cuda":
         torch.cuda.reset_peak_memory_stats()
     before, busy_s, columns = running.used(), 0.0, []

@@ -28,8 +28,9 @@ import time
 
 import torch
 
-from tare_inside import BEGAN_NS, activity, barrier, gpu, marks
+from tare_inside import BEGAN_NS, activity, gpu, marks
 from tare_inside.gpu import GpuClock
+from tare_inside.launch import wait_for_the_others
 from tare_inside.programs import running, tasks
 from tare_inside.programs.running import program, read_job
 
@@ -181,7 +182,7 @@ def served(job, task, tensors_on):
         handle = handle if window is None else watched(handle, window)
     gc.collect()  # what came before: here, and not somewhere between two requests
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     before = running.used()
     if clock is not None:
         clock.start()

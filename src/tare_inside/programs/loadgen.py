@@ -25,7 +25,8 @@ import threading
 
 import torch
 
-from tare_inside import barrier, marks
+from tare_inside import marks
+from tare_inside.launch import wait_for_the_others
 from tare_inside.programs import infer, tasks
 from tare_inside.programs.running import program, read_job
 
@@ -277,7 +278,7 @@ def run(job):
     folder = os.path.join(os.path.dirname(os.path.abspath(job["outcome"])), "loadgen")
     os.makedirs(folder)
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     loop.start(job["concurrency"])
     driven(loadgen, job, task, loop, folder)
     outcome["loadgen"] = reported = read(folder)

@@ -29,8 +29,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
 
-from tare_inside import BEGAN_NS, activity, barrier, gpu, marks, named
+from tare_inside import BEGAN_NS, activity, gpu, marks, named
 from tare_inside.gpu import GpuClock
+from tare_inside.launch import wait_for_the_others
 from tare_inside.programs import cold_epochs, running, training_loop
 from tare_inside.programs.running import program, read_job
 
@@ -305,7 +306,7 @@ def run(job, task=NETWORK):
     ready, clock, window, saved = made_ready(job, task)
     gc.collect()  # what the imports left behind: here, and not somewhere in the first epoch
     marks.point("ready")
-    barrier.wait()
+    wait_for_the_others()
     before, workers_before_s = running.used(), running.workers_cpu_s()
     try:
         losses, outcome = trained(job, ready, clock, saved, window)

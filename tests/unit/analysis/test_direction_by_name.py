@@ -7,7 +7,7 @@ import pytest
 from tare.analysis.model import direction_of, kind_of
 from tare.analysis.weighing import weigh_table
 from tare.base.errors import StudyError
-from tare.report.gate import gate
+from tare.report.export import gate
 
 HIGHER = """
 train_samples_per_second train_steps_per_second eval_samples_per_second eval/samples_per_second eval_accuracy eval_f1

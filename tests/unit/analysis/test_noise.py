@@ -23,7 +23,7 @@ from tare.analysis.noise import (
 from tare.analysis.statistics import mann_whitney_null, signed_rank_null
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
-from tare.report.gate import gate
+from tare.report.export import gate
 
 
 def with_faults(counts, metric="minor_faults_training", **settings):

@@ -21,7 +21,7 @@ from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.records.model import Record
 from tare.records.trials import TrialRow
-from tare.report.gate import gate
+from tare.report.export import gate
 from tare.report.html import answers_of
 from tare.report.text.verdict import verdict_text
 

@@ -18,7 +18,7 @@ from tare.api.running import too_short
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs
 from tare.cli.device.baseload import _baseload, _states
-from tare.parts.controls.dvfs import Dvfs
+from tare.parts.controls.power import Dvfs
 from tare.plan.matrix import cells
 from tare.studies.load import from_plain
 

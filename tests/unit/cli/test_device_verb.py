@@ -20,7 +20,7 @@ from tare.base.host import LocalHost
 from tare.cli.device import command, supported
 from tare.drivers.power import everything
 from tare.drivers.storage.placing import synthetic_folder
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import PowerMode
 from tare.testing import FakeHost
 from tare.trial.device import DeviceLock, device_id
 from tare.trial.undo.journal import Journal

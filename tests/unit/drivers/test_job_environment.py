@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tare.drivers.places import FIXED_MALLOC, built_in_env, environment_facts, launched, users_env
-from tare_inside.variables import may_pass
+from tare_inside.jobs import may_pass
 
 WORKDIR = Path("/dev/shm/tare-1-workdir")
 SHELL = {

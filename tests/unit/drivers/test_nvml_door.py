@@ -9,7 +9,7 @@ import pytest
 from pretend_h200 import put_in
 from tare.base.errors import DeviceLost, TareError
 from tare.base.host import LocalHost
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.testing import FakeHost
 
 

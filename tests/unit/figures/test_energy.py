@@ -14,7 +14,7 @@ from tare.figures.energy import energy_of_trial
 from tare.figures.power_series import sources, widest
 from tare.figures.steps import steps_from
 from tare.parts.protocols import Mark
-from tare.parts.workloads.null import Null
+from tare.parts.workloads.idle import Null
 from tare.testing import FakeClock, FakeInnerHost
 from tare.trial.engine import result_in_device_time
 from tare.trial.state import TrialState

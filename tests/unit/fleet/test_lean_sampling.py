@@ -18,7 +18,7 @@ from tare.drivers.places import SOURCE
 from tare.fleet.on_device import Learning, Replayed, _replayed
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
-from tare.parts.probes.temperature import Temperature
+from tare.parts.probes.thermal import Temperature
 from tare.records.spool import SpoolWriter, read_spool
 
 STAT = "cpu  {} 0 0 1000 0 0 0 0 0 0\nctxt 5\nprocs_running 1\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,9 @@ import torch
 
 from inference_jobs import answered, network_job, spans_ns
 from tare.base.host import LocalHost
-from tare.parts.workloads.torch_infer import TorchInfer
+from tare.parts.workloads.inference import TorchInfer
 from tare_inside import named
-from tare_inside.backends import compile as compile_backend
-from tare_inside.backends import onnx as onnx_backend
+from tare_inside.backends import Compile, Onnx, check
 from tare_inside.programs import infer, tasks
 
 
@@ -97,7 +97,7 @@ def test_onnx_runtime_computes_what_pytorch_does(tmp_path: Path, model: str) -> 
     images = tasks.noise((3, *(shape if shape[0] == 1 else (3, 64, 64))), 1)
     network = tasks.seeded(model, 3, (images,))
     options = {"device": "cpu", "folder": str(tmp_path), "threads": 1}
-    run, tensors_on = onnx_backend.opened(network, (images[:2],), options)
+    run, tensors_on = Onnx.opened(network, (images[:2],), options)
     with torch.no_grad():
         expected = network(images)
 
@@ -116,7 +116,7 @@ def test_a_session_that_would_fall_back_to_the_cpu_is_refused(tmp_path: Path, mo
     options = {"device": "cuda", "folder": str(tmp_path)}
 
     with pytest.raises(ValueError, match="could not load its CUDAExecutionProvider and would have computed on the CPU"):
-        onnx_backend.opened(torch.nn.Linear(3, 2).eval(), (torch.ones(1, 3),), options)
+        Onnx.opened(torch.nn.Linear(3, 2).eval(), (torch.ones(1, 3),), options)
 
 
 @pytest.mark.machine("onnxruntime")
@@ -132,14 +132,14 @@ def test_the_back_end_changes_the_time_and_not_the_answers(tmp_path: Path) -> No
 def test_an_export_that_computes_something_else_is_refused() -> None:
     network = torch.nn.Linear(3, 2)
     with pytest.raises(ValueError, match="computes something else than PyTorch: they differ by up to"):
-        onnx_backend.check(network, lambda inputs: network(inputs).detach() + 1, (torch.ones(1, 3),))
+        check(network, lambda inputs: network(inputs).detach() + 1, (torch.ones(1, 3),))
 
 
 def test_torch_compile_without_a_compiler_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CXX", raising=False)
 
-    assert compile_backend.obstacle("cpu") == (
+    assert Compile.obstacle("cpu") == (
         "torch.compile needs a C++ compiler and there is none on PATH: install g++, or set `backend: eager`."
     )
 
@@ -147,7 +147,7 @@ def test_torch_compile_without_a_compiler_says_what_is_missing(monkeypatch: pyte
 def test_torch_compile_of_an_old_torch_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch, "compile")
 
-    assert "has no torch.compile (2.0 and later have it)" in str(compile_backend.obstacle("cpu"))
+    assert "has no torch.compile (2.0 and later have it)" in str(Compile.obstacle("cpu"))
 
 
 def test_torch_compile_is_used_as_opened_and_its_cache_is_the_trials_own(
@@ -160,13 +160,13 @@ def test_torch_compile_is_used_as_opened_and_its_cache_is_the_trials_own(
         return network
 
     monkeypatch.setattr(torch, "compile", pretend_compile)
-    monkeypatch.setattr(compile_backend, "obstacle", lambda device: None)
+    monkeypatch.setattr(Compile, "obstacle", lambda device: None)
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/the/users")
     compiled, _ = answered(network_job(tmp_path / "compile", backend="compile"))
     eager, _ = answered(network_job(tmp_path / "eager"))
 
     assert called == [False]
-    assert compile_backend.os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compile" / "inductor")
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == str(tmp_path / "compile" / "inductor")
     assert compiled["answers_digest"] == eager["answers_digest"]
 
 

@@ -16,7 +16,7 @@ from tare.base.host import LocalHost
 from tare.parts.workloads.torch_train import TorchTrain
 from tare_inside import marks, named
 from tare_inside.data import mnist
-from tare_inside.models import lenet5
+from tare_inside.models import LeNet5
 from tare_inside.programs import running, train, training_loop
 
 
@@ -216,14 +216,14 @@ def test_a_loss_that_is_no_number_is_left_out() -> None:
 
 
 def test_lenet5_has_its_five_layers_and_61706_parameters() -> None:
-    model = lenet5.build()
+    model = LeNet5.build()
 
     assert sum(parameter.numel() for parameter in model.parameters()) == 61_706
     assert len([layer for layer in model if hasattr(layer, "weight")]) == 5
 
 
 def test_a_name_finds_a_file_and_a_wrong_one_is_told_what_there_is() -> None:
-    assert named.find("models", "lenet5") is lenet5
+    assert named.find("models", "lenet5") is LeNet5
     with pytest.raises(ValueError, match=r"no 'lenet' in models\. Available: alexnet, .*lenet5"):
         named.find("models", "lenet")
 

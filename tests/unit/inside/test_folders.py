@@ -10,7 +10,7 @@ import pytest
 
 from tare.base import untrusted
 from tare_inside.agents.guest_jobs import names
-from tare_inside.folders import remove_tree
+from tare_inside.jobs import remove_tree
 
 
 def nest(folder: Path, deep: int) -> None:

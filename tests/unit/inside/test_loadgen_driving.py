@@ -106,7 +106,7 @@ def test_joined_samples_have_the_answers_of_a_batch(tmp_path: Path, data: Path) 
 def test_a_problem_in_a_thread_ends_the_run_with_its_sentence(
     tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tare_inside.applications import image
+    from tare_inside.applications import Image
 
     def broken(self: Any, outputs: Any, known: Any) -> Any:
         if marks.load(asked["marks"])[0] and any(mark[1] == "ready" for mark in marks.load(asked["marks"])[0]):
@@ -114,7 +114,7 @@ def test_a_problem_in_a_thread_ends_the_run_with_its_sentence(
         return [[0]] * len(known)
 
     asked = application_job(tmp_path, data, "image", **FIELDS)
-    monkeypatch.setattr(image.Task, "post", broken)
+    monkeypatch.setattr(Image, "post", broken)
     with pytest.raises(ValueError, match=r"0\.JPEG: this is not a whole picture"):
         driven(asked, monkeypatch, PretendLoadGen())
 

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tare_inside import named
-from tare_inside.models import bert_large, dlrm, lenet5, mobilebert, rnnt
+from tare_inside.models import BertLarge, Dlrm, LeNet5, MobileBert, RnnT
 
 NAMES = named.names("models")
 IMAGES = [name for name in NAMES if named.find("models", name).KIND == "image"]
@@ -37,7 +37,7 @@ def tokens(*shape: int, below: int) -> torch.Tensor:
 
 def speech_of_1_5_s(network: Any) -> None:
     """Each encoded frame scored once, and a letter predicted for each."""
-    frames, features = rnnt.INPUT
+    frames, features = RnnT.INPUT
     encoded = network.encode(torch.zeros(1, frames // 10, features))
     predicted, _ = network.predict(tokens(1, encoded.shape[1], below=28))
     network.join(encoded, predicted[:, :1])
@@ -136,9 +136,9 @@ def test_another_class_count_would_not_give_the_papers_sizes() -> None:
 
 def test_lenet_has_the_papers_parameters_and_a_tenth_of_their_flops() -> None:
     """60 k is LeCun's network; 4.4 M that of the pruning articles, which the paper cites for it (see the docs)."""
-    assert pytest.approx(60e3, rel=0.03) == lenet5.PARAMS
-    assert lenet5.PAPER_FLOPS == 4.4e6
-    assert pytest.approx(10.4, abs=0.05) == lenet5.PAPER_FLOPS / lenet5.FLOPS
+    assert pytest.approx(60e3, rel=0.03) == LeNet5.PARAMS
+    assert LeNet5.PAPER_FLOPS == 4.4e6
+    assert pytest.approx(10.4, abs=0.05) == LeNet5.PAPER_FLOPS / LeNet5.FLOPS
 
     pruned = nn.Sequential(
         nn.Conv2d(1, 20, 5), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.MaxPool2d(2),
@@ -151,7 +151,7 @@ def test_lenet_has_the_papers_parameters_and_a_tenth_of_their_flops() -> None:
 
 
 def test_bert_large_is_the_articles_340_m_but_for_what_answers_do_not_need() -> None:
-    assert pytest.approx(340e6, rel=0.02) == bert_large.PARAMS
+    assert pytest.approx(340e6, rel=0.02) == BertLarge.PARAMS
 
 
 def test_the_transducer_has_the_parameters_of_mlperfs() -> None:
@@ -161,20 +161,20 @@ def test_the_transducer_has_the_parameters_of_mlperfs() -> None:
     encoder = lstm(240, 1024) + lstm(1024, 1024) + lstm(2048, 1024) + 2 * lstm(1024, 1024)
     prediction = 28 * 320 + 2 * lstm(320, 320)
     joint = (1024 + 320 + 1) * 512 + (512 + 1) * 29
-    assert encoder + prediction + joint == rnnt.PARAMS == 45323037
+    assert encoder + prediction + joint == RnnT.PARAMS == 45323037
 
 
 def test_the_recommender_has_the_tables_of_the_kaggle_log() -> None:
-    rows = dlrm.table_rows()
+    rows = Dlrm.table_rows()
     assert len(rows) == 26
     assert sum(rows) == 33762577
     bottom = 14 * 512 + 513 * 256 + 257 * 64 + 65 * 16
     top = (16 + 27 * 26 // 2 + 1) * 512 + 513 * 256 + 257
-    assert 16 * sum(rows) + bottom + top == dlrm.PARAMS
+    assert 16 * sum(rows) + bottom + top == Dlrm.PARAMS
 
 
 def test_a_scale_shrinks_the_tables_and_no_table_grows_or_vanishes() -> None:
-    whole, less = dlrm.table_rows(), dlrm.table_rows(0.001)
+    whole, less = Dlrm.table_rows(), Dlrm.table_rows(0.001)
     assert all(0 < few <= rows for few, rows in zip(less, whole, strict=True))
     assert sum(less) == pytest.approx(sum(whole) / 1000, rel=0.01)
 
@@ -226,7 +226,7 @@ def test_training_on_words_lowers_the_loss() -> None:
 
 def test_the_deep_network_without_norms_does_not_run_away() -> None:
     items = tokens(2, 8, below=200)
-    losses = trained(mobilebert.build(classes=200), items, items, steps=5)
+    losses = trained(MobileBert.build(classes=200), items, items, steps=5)
     assert all(after < before for before, after in pairwise(losses))
 
 
@@ -237,7 +237,7 @@ def test_a_scale_that_no_network_can_have_is_refused(name: str, scale: float) ->
         named.find("models", name).build(scale=scale)
 
 
-@pytest.mark.parametrize(("module", "classes"), [(bert_large, 3), (dlrm, 2)])
+@pytest.mark.parametrize(("module", "classes"), [(BertLarge, 3), (Dlrm, 2)])
 def test_a_class_count_that_does_not_fit_is_refused(module: Any, classes: int) -> None:
     with pytest.raises(ValueError, match=rf"class(es)?, not {classes}\.$"):
         module.build(classes=classes, scale=0.01)
@@ -249,7 +249,7 @@ def test_the_same_seed_makes_the_same_network() -> None:
 
 
 def test_decoding_step_by_step_is_what_the_whole_lattice_says() -> None:
-    network: Any = rnnt.build(classes=7, scale=0.02).eval()
+    network: Any = RnnT.build(classes=7, scale=0.02).eval()
     speech, letters = torch.randn(2, 8, 240), tokens(2, 3, below=6)
     encoded = network.encode(speech)
     assert encoded.shape[:2] == (2, 4)
@@ -263,7 +263,7 @@ def test_decoding_step_by_step_is_what_the_whole_lattice_says() -> None:
 
 
 def test_an_odd_number_of_frames_is_encoded_to_its_last() -> None:
-    network: Any = rnnt.build(scale=0.02).eval()
+    network: Any = RnnT.build(scale=0.02).eval()
     speech = torch.randn(1, 9, 240)
     assert network.encode(speech).shape[1] == 5
     assert not torch.equal(
@@ -272,7 +272,7 @@ def test_an_odd_number_of_frames_is_encoded_to_its_last() -> None:
 
 
 def test_words_that_are_no_words_change_nothing_where_they_are_masked() -> None:
-    network: Any = bert_large.build(scale=0.05).eval()
+    network: Any = BertLarge.build(scale=0.05).eval()
     text = tokens(1, 6, below=100)
     padded = torch.cat((text, tokens(1, 4, below=100)), 1)
     mask = torch.arange(10)[None] < 6
@@ -282,7 +282,7 @@ def test_words_that_are_no_words_change_nothing_where_they_are_masked() -> None:
 
 
 def test_each_word_of_mobilebert_sees_its_neighbours_on_both_sides() -> None:
-    embedding: Any = mobilebert.build(classes=50, scale=0.02).eval().embedding
+    embedding: Any = MobileBert.build(classes=50, scale=0.02).eval().embedding
     text = tokens(1, 9, below=49) + 1
     other = text.clone()
     other[0, 4] = 1 + text[0, 4] % 49

@@ -15,7 +15,7 @@ from torchvision_shim import import_torchvision
 
 from tare_inside import named
 from tare_inside.layers import from_transformers
-from tare_inside.models import bert_large, gpt2, mobilebert
+from tare_inside.models import BertLarge, Gpt2, MobileBert
 
 VISION = {
     "alexnet": "alexnet",
@@ -94,10 +94,10 @@ def test_answering_is_as_in_transformers() -> None:
     transformers = transformers_module("bert")
     config = transformers.BertConfig(
         hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512,
-        vocab_size=bert_large.VOCABULARY, max_position_embeddings=bert_large.LONGEST,
+        vocab_size=BertLarge.VOCABULARY, max_position_embeddings=BertLarge.LONGEST,
     )  # fmt: skip
     theirs = transformers.BertForQuestionAnswering(config).eval()
-    ours = bert_large.build(scale=2 / 16).eval()
+    ours = BertLarge.build(scale=2 / 16).eval()
     del ours.layers[2:]
     give(ours, list(theirs.state_dict().values()))
 
@@ -115,8 +115,8 @@ def test_the_large_one_has_the_parameters_of_transformers() -> None:
         hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096
     )
     with torch.device("meta"):
-        theirs, ours = transformers.BertForQuestionAnswering(config), bert_large.build()
-    assert parameters(ours) == parameters(theirs) == bert_large.PARAMS
+        theirs, ours = transformers.BertForQuestionAnswering(config), BertLarge.build()
+    assert parameters(ours) == parameters(theirs) == BertLarge.PARAMS
     assert [weight.shape for weight in ours.parameters()] == [weight.shape for weight in theirs.parameters()]
 
 
@@ -137,7 +137,7 @@ def in_our_order(state: dict[str, torch.Tensor]) -> list[torch.Tensor]:
 def test_mobilebert_is_as_in_transformers() -> None:
     transformers = transformers_module("mobilebert")
     theirs = transformers.MobileBertForMaskedLM(transformers.MobileBertConfig(num_hidden_layers=2)).eval()
-    ours = mobilebert.build().eval()
+    ours = MobileBert.build().eval()
     ours.layers = ours.layers[:2]
     for weight in theirs.parameters():
         weight.normal_(0, 0.05)
@@ -157,7 +157,7 @@ def test_the_whole_mobilebert_has_the_parameters_of_transformers() -> None:
     transformers = transformers_module("mobilebert")
     with torch.device("meta"):
         theirs = transformers.MobileBertForMaskedLM(transformers.MobileBertConfig())
-    assert parameters(theirs) == mobilebert.PARAMS
+    assert parameters(theirs) == MobileBert.PARAMS
 
 
 def test_the_decoder_is_transformers_gpt2_with_and_without_a_cache() -> None:
@@ -181,4 +181,4 @@ def test_the_decoder_is_transformers_gpt2_with_and_without_a_cache() -> None:
 @pytest.mark.parametrize(("size", "params"), [("small", 124439808), ("medium", 354823168)])
 def test_the_decoder_has_the_published_sizes(size: str, params: int) -> None:
     with torch.device("meta"):
-        assert parameters(gpt2.build(size=size)) == params
+        assert parameters(Gpt2.build(size=size)) == params

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tare.base.host import Host
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.parts.probes import gpu
 from tare.plan.check import possible
 from tare.studies.load import from_plain

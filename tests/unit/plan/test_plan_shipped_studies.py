@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import tare.papers.studies
+import tare.papers
 from tare.plan.matrix import baseline, cells, trials
 from tare.studies.load import load
 from tare.studies.model import ENOUGH_REPEATS, Study
 
-STUDIES = sorted(Path(tare.papers.studies.__file__).parent.glob("*.yaml"))
+STUDIES = sorted(Path(tare.papers.__file__).parent.glob("studies/*.yaml"))
 
 
 def test_there_are_studies() -> None:

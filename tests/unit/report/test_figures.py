@@ -278,7 +278,7 @@ def test_a_short_phase_is_told_in_its_own_unit_and_never_as_zero() -> None:
 
 
 def test_a_setting_that_is_a_list_makes_no_curve() -> None:
-    from tare.report.charts.scale_up import _is_number
+    from tare.report.charts.varied import _is_number
 
     layered = [replace(each, settings={"platform.isolation": ["cpu", "pids"][: n % 3]}) for n, each in
                enumerate(some.records())]  # fmt: skip
@@ -301,7 +301,7 @@ def served(platforms: Sequence[str] = ("bare", "docker")) -> list[Record]:
 
 
 def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
-    from tare.report.charts.scale_up import latency_figure
+    from tare.report.charts.varied import latency_figure
 
     records = served()
     figure = latency_figure(step_data(some.weighing(records), records))
@@ -323,7 +323,7 @@ def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
 def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned() -> None:
     """Requests at random times are a few more or fewer: 6 % fewer answers than the rate, of which none is missing."""
     from tare.analysis.resources.bottlenecks import knee_sentences
-    from tare.report.charts.scale_up import latency_figure
+    from tare.report.charts.varied import latency_figure
 
     fewer = [
         replace(each, metrics={**each.metrics, "goodput_per_s": 0.94 * rate, "offered_per_s": 0.94 * rate})
@@ -342,7 +342,7 @@ def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned(
 
 def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
     from tare.analysis.resources.bottlenecks import knee
-    from tare.report.charts.scale_up import latency_figure
+    from tare.report.charts.varied import latency_figure
 
     assert latency_figure(step_data(some.weighing(), some.records())) is None
     two = [each for each in served() if each.settings["workload.rate"] < 300]

@@ -19,7 +19,7 @@ from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
 from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
 from tare.report.charts.every import traced_figures
-from tare.report.charts.time_power import time_power_figures
+from tare.report.charts.varied import time_power_figures
 from tare.report.figure import Figure, as_file, compiled, safe_json
 
 MAKERS = {"phased": phased_store, "modes": mode_store, "traced": traced_store}

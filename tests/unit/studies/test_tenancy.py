@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tare.base.errors import StudyError
+from tare.base.sides import Neighbours
 from tare.plan.matrix import cells
 from tare.studies.load import from_plain
 from tare.studies.model import Study
@@ -113,3 +114,14 @@ def test_what_is_wrong_with_tenants_is_said(tenants: Any, says: str) -> None:
 def test_an_unknown_level_in_an_exclusion_is_said() -> None:
     with pytest.raises(StudyError, match="no cell has 3 as its tenants"):
         study([1, 2], exclude={"tenants": 3})
+
+
+@pytest.mark.parametrize(
+    "level", ["beside torch_infer", "beside torch_train (batch 1), null in qemu+docker (image a in b, cores 1)"]
+)
+def test_the_name_of_a_level_is_read_back_as_its_neighbours(level: str) -> None:
+    assert str(Neighbours.read(level)) == level
+    assert Neighbours.read("beside null in bare(cpu_shares=2)") == Neighbours(
+        (("null", ""),), (("bare", "cpu_shares 2"),)
+    )
+    assert Neighbours.read(4) is Neighbours.read("4") is None

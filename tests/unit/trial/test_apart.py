@@ -8,7 +8,7 @@ import pytest
 
 from tare.base.host import LocalHost, Scope, WatchingHost
 from tare.base.units import Channel
-from tare.parts.probes.temperature import Temperature
+from tare.parts.probes.thermal import Temperature
 from tare.parts.protocols import Probe, Reading
 from tare.trial import sampler
 from tare.trial.sampler import Watch
@@ -182,9 +182,9 @@ def test_a_sensor_file_that_blocks_like_a_pipe_leaves_the_other_probes_alone(tmp
 
 
 def test_obstacles_of_a_sensor_that_blocks_are_a_sentence(tmp_path, monkeypatch):
-    from tare.parts.probes import temperature
+    from tare.parts.probes import thermal
 
-    monkeypatch.setattr(temperature, "_ANSWER_S", 0.1)
+    monkeypatch.setattr(thermal, "_ANSWER_S", 0.1)
     root = sensors.nano(tmp_path)
     blocked = root / "sys/class/thermal/thermal_zone0/type"
     blocked.unlink()

@@ -14,7 +14,7 @@ from some_records import draft as a_record
 from tare.base.errors import TrialError
 from tare.base.host import Exit, Job, LocalHost
 from tare.parts.probes.cpu import Cpu
-from tare.parts.probes.temperature import Temperature
+from tare.parts.probes.thermal import Temperature
 from tare.records.model import Record
 from tare.testing import FakeClock
 from tare.trial import conditions

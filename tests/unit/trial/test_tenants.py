@@ -19,7 +19,7 @@ from tare.base.host import Exit, Job, LocalHost, MonotonicClock
 from tare.base.untrusted import Refused
 from tare.figures.evidence import overlap_ns, shared_metrics, within
 from tare.parts.protocols import Mark
-from tare.parts.workloads.null import Null
+from tare.parts.workloads.idle import Null
 from tare.trial.tenants import Tenant, renamed, run_together
 
 LAUNCH = Path(tare_inside.__file__).parent / "launch.py"

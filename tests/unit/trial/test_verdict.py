@@ -14,7 +14,7 @@ from tare.base.rulings import Ruling, probe_note
 from tare.figures.steps import steps_from
 from tare.parts.probes.ftrace import Ftrace
 from tare.parts.protocols import Mark
-from tare.parts.workloads.null import Null
+from tare.parts.workloads.idle import Null
 from tare.testing import FakeClock
 from tare.trial.sampler_report import SamplerReport
 from tare.trial.state import TrialState

@@ -130,7 +130,7 @@ def _without_limits(part: Any) -> Any:
 def _states(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
     """Bare metal, with a logging script and without, and with DVFS and without where that can be switched."""
     from tare.base.host import LocalHost
-    from tare.parts.controls.dvfs import Dvfs
+    from tare.parts.controls.power import Dvfs
 
     plain = _idle_study(study, "idle-states", duration_s, repeat)
     plain["platform"] = ["bare"]

@@ -21,7 +21,7 @@ from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH
 from tare.drivers.containers.place import Container, ContainerPlace
 from tare.drivers.containers.roots import Bind, is_path, is_sif, unpacked
-from tare.drivers.gpus.nvidia import gpu_obstacles
+from tare.drivers.nvidia import gpu_obstacles
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json
 

@@ -23,7 +23,7 @@ from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace
 from tare.drivers.containers.roots import Bind, Unpacked, is_path, unpacked
-from tare.drivers.gpus.nvidia import GpuFile, oci_devices, oci_rules
+from tare.drivers.nvidia import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 

@@ -30,7 +30,7 @@ from tare.drivers.guests.channel import GuestGone, GuestSilent, Link, Wire
 from tare.drivers.guests.place import GuestPlace, tail
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json
-from tare_inside.folders import remove_tree
+from tare_inside.jobs import remove_tree
 
 Accel: TypeAlias = Literal["kvm", "tcg", "uml"]
 KVM = "/dev/kvm"

@@ -27,8 +27,8 @@ from tare.base.errors import ControlNotHeld, DeviceLost, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.gpus import nvidia
-from tare.drivers.gpus.nvidia import GRAPHICS, MEMORY, Gpu
+from tare.drivers import nvidia
+from tare.drivers.nvidia import GRAPHICS, MEMORY, Gpu
 from tare.drivers.power.backend import NO_LIMIT, PowerRequest, Settings, every, known, nearest, unsupported
 
 _BOOT = "/proc/sys/kernel/random/boot_id"

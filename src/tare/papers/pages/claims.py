@@ -26,10 +26,9 @@ from tare.papers.pages.rows import Note, Notes, not_here, notes_of, reason_notes
 from tare.papers.tables.rows import NOT_HERE, WORDS, Answered
 from tare.records.trials import collected, grouped
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import share_axis, tooltip
+from tare.report.charts.layout import legend, share_axis, tooltip
 from tare.report.columns import pad, wrap
 from tare.report.figure import Cell, Figure, rows
-from tare.report.naming import legend
 
 _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"

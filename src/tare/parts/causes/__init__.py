@@ -1,9 +1,11 @@
-"""Why a container is slower: a file for each cause, with its evidence, how it is tried and what cures it.
+"""Why a container is slower: the causes, by subject, each with its evidence, how it is tried and what cures it."""
 
-Causes that only compare variables share a file, which holds their tables.
-"""
-
-SHARED = dict.fromkeys(
-    ("bytecode", "caches", "debug_variables", "interconnect", "other_arguments", "other_variables"), "variables"
-)
-"""Parts that share a file: the name of each, and its file."""
+SHARED = {
+    "cpu": ("cpu_quota", "cpu_set", "cpu_weight", "threads"),
+    "files": ("cold_layers", "io_limit", "root_files"),
+    "isolation": ("network", "output", "seccomp", "ulimits"),
+    "memory": ("allocator", "memory_limit", "shared_memory"),
+    "software": ("architecture", "device_state", "gpu_math", "instruction_set", "software"),
+    "variables": ("bytecode", "caches", "debug_variables", "interconnect", "other_arguments", "other_variables"),
+}
+"""Files of several causes, which are classes in it (see tare_inside/named.py); others have a file of their own."""

@@ -1,14 +1,15 @@
-"""Other software in the image: another build of Python, another C library, other versions of what does the work."""
+"""What runs, and on what: software and instructions of an image, the GPU's libraries, another machine."""
 
 from __future__ import annotations
 
 import re
 from typing import ClassVar
 
+from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
 from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
 
 # What is known to cost, heaviest first: a key of the fingerprint, what it is called.
-_KEYS = (
+_BUILDS = (
     (r"python\.debug", "a debug build of Python", 0.9),
     (r"python\.optimized", "Python built without profile-guided optimisation", 0.7),
     (r"python\.lto", "Python built without link-time optimisation", 0.4),
@@ -30,7 +31,7 @@ class Software(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        found = [(weight, what, key) for pattern, what, weight in _KEYS for key in _differing(pattern, slow, quick)]
+        found = [(weight, what, key) for pattern, what, weight in _BUILDS for key in _differing(pattern, slow, quick)]
         ours, theirs = (side.fields.get("image") or side.fields.get("dockerfile") for side in (slow, quick))
         if not ours and not found:
             return RuledOut("both sides run the software of this device.")
@@ -66,3 +67,111 @@ def _differing(pattern: str, slow: Side, quick: Side) -> list[str]:
     keys = [key for key in {**slow.facts, **quick.facts} if re.match(pattern, key)]
     both = [key for key in keys if key in slow.facts and key in quick.facts]
     return sorted(key for key in both if slow.facts[key] != quick.facts[key])
+
+
+class InstructionSet(Cause):
+    """Vector instructions: a variable, or the CPU model of a VM, keeps the libraries from the fast ones."""
+
+    title: ClassVar[str] = "the vector instructions in use"
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if (found := suspected_variables(slow, quick, INSTRUCTIONS)) is not None:
+            return found
+        ours, theirs = (slow.facts.get("torch.cpu_capability"), quick.facts.get("torch.cpu_capability"))
+        if ours and theirs and ours != theirs:
+            return Suspicion(
+                weight=0.8,
+                evidence=f"torch uses {ours}, {theirs} on the other side.",
+                cure=f"-e ATEN_CPU_CAPABILITY={str(theirs).lower()}, or the same build of torch",
+                without={"env": {"ATEN_CPU_CAPABILITY": str(theirs).lower()}},
+            )
+        return RuledOut("the libraries use the same instructions on both sides.")
+
+
+_GPU_KEYS = {
+    "torch.gpu.tf32": "TF32",
+    "torch.gpu.cudnn_benchmark": "cudnn.benchmark",
+    "torch.gpu.cudnn": "cuDNN",
+    "torch.gpu.name": "the GPU",
+    "torch.cuda": "CUDA",
+}
+
+
+class GpuMath(Cause):
+    """How the GPU computes: TF32, cudnn.benchmark, versions of CUDA and cuDNN, or another GPU."""
+
+    title: ClassVar[str] = "how the GPU computes"
+    phases: ClassVar[frozenset[str]] = frozenset({"gpu"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if not any(key.startswith("torch.gpu") for key in slow.facts):
+            return RuledOut("no GPU was used.")
+        pairs = {name: (slow.facts.get(key), quick.facts.get(key)) for key, name in _GPU_KEYS.items()}
+        differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        if not differing:
+            return RuledOut("TF32, cudnn.benchmark, CUDA, cuDNN and GPU are the same on both sides.")
+        told = "; ".join(f"{name} is {ours}, {theirs} on the other side" for name, (ours, theirs) in differing.items())
+        return Suspicion(
+            weight=0.6,
+            evidence=f"{told}.",
+            cure="the same versions in the image, and the same torch.backends settings in the script",
+            untried="versions of CUDA cannot be exchanged alone; see the cause `software`.",
+        )
+
+
+_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
+
+
+class Architecture(Cause):
+    """The image's architecture: one that this CPU does not have is emulated, ten times slower and more."""
+
+    title: ClassVar[str] = "the image's architecture"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        ours, theirs = (str(side.facts.get("machine") or "") for side in (slow, quick))
+        ours, theirs = _SAME.get(ours, ours), _SAME.get(theirs, theirs)
+        if not ours or not theirs:
+            return RuledOut("the architecture of a side is not known.")
+        if ours == theirs:
+            return RuledOut(f"both sides run code for {ours}.")
+        return Suspicion(
+            weight=1.0,
+            evidence=f"the image is for {ours}, this device is {theirs}: its code is emulated.",
+            cure=f"--platform linux/{ {v: k for k, v in _SAME.items()}.get(theirs, theirs) }",
+            untried="there is no image of the other architecture to try.",
+        )
+
+
+_STATES = {
+    "device.cpu": ("another CPU", 0.9),
+    "device.cores": ("another number of cores", 0.7),
+    "device.kernel": ("another kernel", 0.4),
+    "device.cpu.governor": ("another CPU governor", 0.7),
+    "device.transparent_hugepage": ("other transparent huge pages", 0.6),
+    "device.vm.swappiness": ("another swappiness", 0.2),
+    "device.memory_bytes": ("another amount of memory", 0.3),
+    "device.os": ("another operating system", 0.3),
+    "device.board": ("another board", 0.8),
+}
+
+
+class DeviceState(Cause):
+    """The device: another CPU, kernel, governor, or huge pages; for two machines, or one machine at two times."""
+
+    title: ClassVar[str] = "the state of the device"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        differing = [key for key in _STATES if slow.facts.get(key) != quick.facts.get(key)]
+        if not differing:
+            return RuledOut("both sides ran on the same device in the same state.")
+        told = "; ".join(
+            f"{_STATES[key][0]} ({slow.facts.get(key)}, {quick.facts.get(key)} on the other side)" for key in differing
+        )
+        return Suspicion(
+            weight=max(_STATES[key][1] for key in differing),
+            evidence=f"{told}.",
+            cure="the same settings on both machines: `tare device status` prints them",
+            untried="the other machine is not at hand.",
+        )

@@ -1,1 +1,6 @@
-"""One control per file."""
+"""The controls, each in the file of its name, or of its subject."""
+
+SHARED = {
+    "power": ("cpu", "dvfs", "power_mode"),
+}
+"""Files of several controls, which are classes in it (see tare_inside/named.py); others have a file of their own."""

@@ -1,1 +1,7 @@
-"""One platform per file."""
+"""The platforms, each in the file of its name, or with a near relative."""
+
+SHARED = {
+    "qemu": ("microvm", "qemu"),
+    "runc": ("crun", "runc"),
+}
+"""Files of several platforms, which are classes in it (see tare_inside/named.py); others have a file of their own."""

@@ -14,7 +14,7 @@ from tare.drivers.cgroups.job import may_make_groups
 from tare.drivers.containers.called import Call, CalledContainer, Root
 from tare.drivers.containers.oci import SHELLS_OWN
 from tare.drivers.containers.roots import OF_APPTAINER, Bind
-from tare.drivers.gpus.nvidia import handed_on
+from tare.drivers.nvidia import handed_on
 from tare.parts.protocols import Json
 
 _PROGRAMS = ("apptainer", "singularity")

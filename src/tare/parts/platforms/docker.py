@@ -22,7 +22,7 @@ from tare.drivers.containers.docker import ExecProcess, Inside, environment
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
 from tare.drivers.containers.roots import Bind, Top, is_path, unpacked
-from tare.drivers.gpus.nvidia import GpuFile, gpu_obstacles, handed_on
+from tare.drivers.nvidia import GpuFile, gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 

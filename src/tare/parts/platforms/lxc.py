@@ -26,7 +26,7 @@ from tare.drivers.containers.oci import (
 )
 from tare.drivers.containers.place import ContainerPlace
 from tare.drivers.containers.roots import Bind
-from tare.drivers.gpus.nvidia import gpu_obstacles, handed_on
+from tare.drivers.nvidia import gpu_obstacles, handed_on
 
 _RUNTIME = Runtime("lxc-start", "lxc")
 _STATE = _RUNTIME.state

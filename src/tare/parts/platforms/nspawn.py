@@ -16,7 +16,7 @@ from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.called import Call, CalledContainer, Root
 from tare.drivers.containers.oci import SHELLS_OWN
 from tare.drivers.containers.roots import Bind
-from tare.drivers.gpus.nvidia import handed_on
+from tare.drivers.nvidia import handed_on
 from tare.parts.protocols import Json, Leftover
 
 _PROGRAM = "systemd-nspawn"

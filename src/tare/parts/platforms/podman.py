@@ -21,7 +21,7 @@ from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
 from tare.drivers.containers.roots import Bind, Unpacked, as_changes, image_config, is_path, packed, unpacked
-from tare.drivers.gpus.nvidia import gpu_obstacles, handed_on
+from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
 

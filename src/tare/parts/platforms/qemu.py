@@ -1,10 +1,11 @@
-"""A virtual machine of QEMU with the device's own root file system."""
+"""A virtual machine of QEMU with the device's own root file system: a usual machine, or the microvm without a bus."""
 
 from __future__ import annotations
 
 import platform
 import re
 from collections.abc import Sequence
+from typing import ClassVar
 
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
@@ -93,3 +94,26 @@ def _cpuinfo() -> str:
         return LocalHost().read("/proc/cpuinfo")
     except OSError:
         return ""
+
+
+# Of the ways to emulate it, this one came up most often (8 of 8); others 3 to 7 of 8.
+_MICROVM = Board(
+    program="qemu-system-x86_64",
+    package="qemu-system-x86",
+    machine="microvm,x-option-roms=off,rtc=on,pit=on,pic=on,isa-serial=on",
+    emulated_cpu="Nehalem",
+    console="ttyS0",
+    bus="device",
+    threads="single",
+    words=("nokaslr", "clearcpuid=cx16"),
+)
+
+
+class Microvm(QemuGuest):
+    """Run in QEMU's microvm machine: no PCI bus, no firmware, otherwise as `qemu`. x86 only."""
+
+    boots_within_s: ClassVar[float] = 60.0
+    tries: ClassVar[int] = 4
+
+    def board(self) -> Board | None:
+        return _MICROVM if platform.machine() == "x86_64" else None

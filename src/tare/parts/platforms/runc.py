@@ -1,4 +1,4 @@
-"""A container without an engine: an OCI bundle that runc runs."""
+"""A container without an engine: an OCI bundle that runc runs, or crun, the runtime of most Podmans, written in C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tare.drivers.cgroups import limits
 from tare.drivers.containers import isolation, oci
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.drivers.containers.oci import OciContainer, Root, Runtime
-from tare.drivers.gpus.nvidia import gpu_obstacles, handed_on
+from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.parts.protocols import Json
 
 
@@ -91,3 +91,25 @@ class Runc(OciContainer):
         if self.seccomp_profile is not None:
             return isolation.from_file(self.seccomp_profile, machine, held)
         return isolation.docker_default(machine)
+
+
+# It refuses a machine that has control groups of both versions, by the list of those that the second offers. In a mount
+# namespace of its own that list is empty, and it takes the first.
+_HYBRID = """
+list=/sys/fs/cgroup/unified/cgroup.controllers
+[ -n "$(cat "$list" 2> /dev/null)" ] || exec "$@"
+exec unshare --mount --propagation private sh -c 'mount --bind /dev/null "$0" && exec "$@"' "$list" "$@"
+"""
+
+
+class Crun(Runc):
+    """Run in an OCI container made by crun: like runc, which it replaces on many systems.
+
+    `image` is the folder of an unpacked root file system, or what the other containers take.
+    """
+
+    tried: ClassVar[int | None] = None
+
+    @classmethod
+    def runtime(cls) -> Runtime:
+        return Runtime("crun", "crun", through=("sh", "-c", _HYBRID, "crun"))

@@ -14,11 +14,10 @@ from pydantic import Field, PositiveInt, model_validator
 
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
-from tare.base.units import Channel, PositiveSeconds
+from tare.base.units import METER_J, METER_W, Channel, PositiveSeconds
 from tare.drivers.sensors import Layout, LineChild
 from tare.parts.protocols import Feed, Probe, Reading
 
-POWER, COUNTER = "external.power_w", "external.counter_j"
 _CHUNK_BYTES = 1 << 20
 _FAILURES = 5  # of the command, one after another
 _FIRST_WORD_S = 3.0
@@ -108,16 +107,16 @@ class _Rows:
     """Turns rows into readings, and counts those that are none."""
 
     def __init__(self, layout: Layout, about: str) -> None:
-        counter = () if layout.energy is None else (Channel(COUNTER, "J", "counter", about),)
-        self.channels: tuple[Channel, ...] = (Channel(POWER, "W", "gauge", about), *counter)
+        counter = () if layout.energy is None else (Channel(METER_J, "J", "counter", about),)
+        self.channels: tuple[Channel, ...] = (Channel(METER_W, "W", "gauge", about), *counter)
         self.errors: Counter[str] = Counter()
         self.lost: list[Ruling] = []
         self._layout = layout
 
     def _reading(self, t_ns: int, row: str) -> list[Reading]:
         try:
-            found = [Reading(t_ns, POWER, self._layout.watts(row))]
-            return found if len(self.channels) == 1 else [*found, Reading(t_ns, COUNTER, self._layout.joules(row))]
+            found = [Reading(t_ns, METER_W, self._layout.watts(row))]
+            return found if len(self.channels) == 1 else [*found, Reading(t_ns, METER_J, self._layout.joules(row))]
         except ValueError:
             self.errors["rows"] += 1
             return []

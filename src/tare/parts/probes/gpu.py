@@ -25,11 +25,11 @@ from tare.base.errors import DeviceLost, TareError
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, parse_share
+from tare.drivers import nvidia, other_gpus
 from tare.drivers.cgroups.tree import NAME_VARIABLE
-from tare.drivers.gpus import nvidia, other_gpus
-from tare.drivers.gpus.nvidia import Gpu as Device
-from tare.drivers.gpus.other_gpus import AmdGpu
 from tare.drivers.kernel_files import FileFeed
+from tare.drivers.nvidia import Gpu as Device
+from tare.drivers.other_gpus import AmdGpu
 from tare.parts.protocols import Feed, Probe, Reading
 
 SLOW_PERIOD_S = 1.0

@@ -1,12 +1,18 @@
-"""Memory of the whole device: what is free, cached and waiting to be written, faults and swapping."""
+"""Memory of the whole device (free, cached, dirty, faults, swapping), and the data set in the page cache over time."""
 
 from __future__ import annotations
 
-from tare.base.host import Host, Scope
-from tare.base.rulings import Ruling
-from tare.base.units import Channel
+from pathlib import Path
+from typing import Self
+
+from pydantic import PositiveInt
+
+from tare.base.host import Host, LocalHost, Scope
+from tare.base.rulings import Ruling, obstacle, probe_note
+from tare.base.units import Channel, PositiveSeconds
 from tare.drivers.kernel_files import Field, FileFeed, KernelFile, keyed, unreadable
-from tare.parts.protocols import Feed, Probe
+from tare.drivers.storage.placing import AbsolutePath, Residency, Sample, drawn, residency
+from tare.parts.protocols import Feed, Probe, Reading
 
 MEMINFO = "/proc/meminfo"
 VMSTAT = "/proc/vmstat"
@@ -48,3 +54,101 @@ class Memory(Probe):
         sizes = KernelFile(MEMINFO, keyed(*_SIZES, after=":", unit=" kB"))
         counts = KernelFile(VMSTAT, keyed(*_COUNTS), slow=True)  # the kernel sums it over all cores at each read
         return FileFeed("memory", host, [sizes, counts])
+
+
+_RESIDENT = Channel("page_cache.resident_bytes", "bytes", "gauge", "of the data set; estimated where it is sampled")
+_SHARE = Channel("page_cache.share", "share", "gauge", "of the data set that is in memory")
+_SAMPLED = Channel("page_cache.sampled_share", "share", "gauge", "of the data set that is looked at for this")
+_CHANNELS = (_RESIDENT, _SHARE, _SAMPLED)
+
+
+class PageCache(Probe):
+    """Residency of the workload's data set in the page cache, by cachestat(2), or mincore(2) where that is absent."""
+
+    paths: tuple[AbsolutePath, ...] = ()
+    """The files and folders to watch; by default those that the workload reads."""
+    pieces: PositiveInt = 128
+    """At most so many pieces of 1 MiB are looked at each time, drawn evenly from the whole; a smaller data set is
+    looked at whole."""
+    period: PositiveSeconds = 1.0
+    """How often, at most."""
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if not isinstance(host, LocalHost):
+            return [obstacle("needs.outermost", f"it watches files of the device itself, not of {host.name}.")]
+        return [obstacle("needs.file", f"no {path} to watch.") for path in self.paths if not path.exists()]
+
+    def aimed(self, inputs: tuple[Path, ...]) -> Self:
+        return self if self.paths else self.model_copy(update={"paths": tuple(dict.fromkeys(inputs))})
+
+    def open(self, host: Host, scope: Scope) -> Feed:
+        return PageCacheFeed(host, self.paths, self.pieces, round(self.period * 1e9))
+
+
+class PageCacheFeed:
+    """The pieces that are watched; their files stay open, so that a look is one system call a piece."""
+
+    def __init__(self, host: Host, paths: tuple[Path, ...], most: int, period_ns: int) -> None:
+        self.channels: tuple[Channel, ...] = ()
+        self.lost: list[Ruling] = []
+        self._host, self._period_ns = host, period_ns
+        self._due_ns = host.clock.now_ns()
+        self._sample = Sample((), 0)
+        try:
+            self._sample = drawn(paths, most)
+        except OSError as error:
+            self.lost.append(
+                probe_note(
+                    "probe.file-unreadable", "page_cache", f"{error.filename} cannot be watched: {error.strerror}."
+                )
+            )
+        if self._sample.pieces:
+            self.channels = _CHANNELS
+        elif not self.lost:
+            self.lost.append(
+                probe_note(
+                    "probe.not-started",
+                    "page_cache",
+                    "the workload names no files that it reads; name them in `paths`.",
+                )
+            )
+
+    def poll(self) -> list[Reading]:
+        now_ns = self._host.clock.now_ns()
+        if now_ns < self._due_ns:
+            return []
+        self._due_ns = now_ns + self._period_ns
+        return self._look()
+
+    def close(self) -> list[Reading]:
+        last = self._look()
+        self._sample.close()
+        self._sample = Sample((), 0)
+        return last
+
+    def _look(self) -> list[Reading]:
+        if not self._sample.pieces:
+            return []
+        seen = Residency()
+        for piece in self._sample.pieces:
+            one = residency(piece.descriptor, piece.start, piece.length)
+            if one is None:
+                return self._give_up()
+            seen += one
+        share = seen.share or 0.0
+        values = (share * self._sample.total_bytes, share, self._sample.share)
+        now_ns = self._host.clock.now_ns()
+        return [Reading(now_ns, channel.name, value) for channel, value in zip(_CHANNELS, values, strict=True)]
+
+    def _give_up(self) -> list[Reading]:
+        """What this user may not know is absent, and said once."""
+        self.lost.append(
+            probe_note(
+                "probe.file-unreadable",
+                "page_cache",
+                "only root and the owner of a file can read how much of it is in memory.",
+            )
+        )
+        self._sample.close()
+        self._sample = Sample((), 0)
+        return []

@@ -1,4 +1,4 @@
-"""Nothing, for a while: the device's idle power on a platform, its baseload; or what it draws asleep."""
+"""Nothing: for a while (a device's idle power, its baseload, or asleep), or at all (a platform's own cost)."""
 
 from __future__ import annotations
 
@@ -102,3 +102,19 @@ def _others(host: Host) -> str:
     if told.code:
         return "who is logged in here is not known: `who` failed."
     return f"others are logged in here ({', '.join(users)})." if users else ""
+
+
+class Null(Workload):
+    """Start a program that does nothing, and end: the cost of the platform alone."""
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        return []
+
+    def title(self) -> str:
+        return "nothing (the null workload)"
+
+    def guessed_s(self, cores: int) -> float | None:
+        return 0.2
+
+    def job(self, place: Host, workdir: Path, seed: int) -> Job:
+        return Job(launched(place.python, workdir, ["true"]), built_in_env(workdir, "default"), str(workdir))

@@ -30,7 +30,7 @@ class TorchTrain(TorchWorkload):
     """Train a network with SGD and cross-entropy on data that lie on disk, and mark each mini-batch."""
 
     model: str = "lenet5"
-    """The network: a file in tare_inside/models."""
+    """The network: a class in tare_inside/models.py."""
     data: str = "mnist"
     """The data set: a file in tare_inside/data. Synthetic, of the real one's format and size, unless `data_path`."""
     data_path: Path | None = None

@@ -8,9 +8,19 @@ from typing import Any, TypeVar
 from tare.analysis.model import Weighing
 from tare.base.text import in_units, metric_name, quantity_text, safe_text, scaled, share_text, time_text
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import LANE, axis_title, figures_above, label_above, tooltip
+from tare.report.charts.layout import (
+    LANE,
+    MOST_LANES,
+    axis_title,
+    figures_above,
+    label_above,
+    legend,
+    level_names,
+    not_all_drawn,
+    some_of,
+    tooltip,
+)
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows
-from tare.report.naming import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
 STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
 STEP_MEAN = "step_mean_s"

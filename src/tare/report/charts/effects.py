@@ -11,9 +11,20 @@ from tare.analysis.why.layers import LayerCost, Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.base.text import effect_text, safe_text, share_text
 from tare.records.model import Record
-from tare.report.charts.layout import LANE, figures_above, label_above, share_axis, tooltip, zero_mark
+from tare.report.charts.layout import (
+    LANE,
+    MOST_LANES,
+    MOST_TOLD,
+    figures_above,
+    label_above,
+    level_names,
+    not_all_drawn,
+    share_axis,
+    some_of,
+    tooltip,
+    zero_mark,
+)
 from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
-from tare.report.naming import MOST_LANES, MOST_TOLD, level_names, not_all_drawn, some_of
 from tare.report.panels import layer_spans
 from tare.report.text.why import layer_name, moved_text
 

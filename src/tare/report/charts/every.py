@@ -23,9 +23,8 @@ from tare.report.charts.kernel import (
     reasons_figure,
 )
 from tare.report.charts.resources import epochs_figure, over_time, violins
-from tare.report.charts.scale_up import latency_figure, scale_up
-from tare.report.charts.time_power import time_power_figures
 from tare.report.charts.trials import trials_figure
+from tare.report.charts.varied import latency_figure, scale_up, time_power_figures
 from tare.report.figure import Figure
 
 

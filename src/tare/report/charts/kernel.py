@@ -15,9 +15,17 @@ from tare.base.text import safe_text, share_text, time_text
 from tare.records.store import Store
 from tare.records.trials import grouped
 from tare.report.charts.bars import stacked
-from tare.report.charts.layout import LANE, figures_above, label_above, tooltip
+from tare.report.charts.layout import (
+    LANE,
+    MOST_LANES,
+    figures_above,
+    label_above,
+    legend,
+    not_all_drawn,
+    some_of,
+    tooltip,
+)
 from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
-from tare.report.naming import MOST_LANES, legend, not_all_drawn, some_of
 from tare.report.text.kernel import cell_text, number_text
 
 Rows = tuple[tuple[Cell, ...], ...]

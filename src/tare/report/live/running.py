@@ -19,6 +19,7 @@ from tare.base.text import (
     share_text,
     unit_of,
 )
+from tare.base.units import METER_W
 from tare.records.intervals import intervals
 from tare.records.schema import SPOOL_FOLDER
 from tare.records.seal import read_draft
@@ -42,7 +43,7 @@ PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("CPU of the workload", "cores", ("cgroup.cpu_s",)),
     ("CPU of the device", "cores", ("cpu.busy_s",)),
     ("GPU", "share", ("gpu.util",)),
-    ("Power", "W", ("external.power_w", "power_rails.total_w", "gpu.power_w")),
+    ("Power", "W", (METER_W, "power_rails.total_w", "gpu.power_w")),
     ("Memory of the workload", "MiB", ("cgroup.memory_bytes",)),
     ("Read from disk", "MB/s", ("cgroup.read_bytes",)),
 )
@@ -204,7 +205,7 @@ def sensor_texts(readings: Series) -> dict[str, str]:
         name: value for name, value in newest.items() if name.endswith(("_hz", ".freq_hz")) and "memory" not in name
     }
     degrees = {name: value for name, value in newest.items() if name.endswith("_c")}
-    watts = [name for name in ("external.power_w", "power_rails.total_w") if name in newest]
+    watts = [name for name in (METER_W, "power_rails.total_w") if name in newest]
     cards = [name for name in newest if name.startswith("gpu") and name.endswith(".power_w")]
     found = {CLOCKS: clock_text(clocks), TEMPERATURE: temperature_text(degrees)}
     if watts or cards:

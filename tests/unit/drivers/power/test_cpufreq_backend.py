@@ -11,7 +11,7 @@ from tare.base.errors import ControlNotHeld, TareError
 from tare.drivers.power import everything
 from tare.drivers.power.backend import PowerRequest, in_safe_order, nearest
 from tare.drivers.power.cpufreq import BACKEND
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import PowerMode
 from tare.trial.undo.knob import hold_controls
 from trees.files import CPUS, lay
 from trees.kernel import Board

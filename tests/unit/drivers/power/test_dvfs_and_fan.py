@@ -9,9 +9,8 @@ import pytest
 from knobs import DEAD, journal_in
 from tare.base.errors import ControlNotHeld, TareError
 from tare.drivers.power import named_mode
-from tare.parts.controls.dvfs import Dvfs
 from tare.parts.controls.fan import FanSpeed
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import Dvfs, PowerMode
 from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 from trees.files import CPUS, lay

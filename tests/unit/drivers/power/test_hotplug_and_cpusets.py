@@ -10,8 +10,7 @@ from knobs import DEAD, journal_in
 from tare.base.errors import ControlNotHeld, TareError
 from tare.base.files import state_dir
 from tare.drivers.power import hotplug
-from tare.parts.controls.cpu import Cpu
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import Cpu, PowerMode
 from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 from trees.files import CPUS, lay

@@ -9,7 +9,7 @@ import pytest
 from knobs import DEAD, journal_in
 from paper_results import at_scales
 from tare.base.errors import ControlNotHeld, TareError
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import PowerMode
 from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore
 from trees.jetson import agx_orin, agx_xavier, nano

@@ -9,7 +9,7 @@ import pytest
 from pretend_h200 import kept_in, put_in
 from tare.base.errors import ControlNotHeld, DeviceLost, TareError
 from tare.base.files import state_dir
-from tare.drivers.gpus import nvidia as nvml
+from tare.drivers import nvidia as nvml
 from tare.drivers.power import nvidia
 from tare.drivers.power.backend import NO_LIMIT, PowerRequest
 from tare.drivers.power.nvidia import BACKEND

@@ -10,10 +10,8 @@ import pytest
 
 from knobs import DEAD, journal_in
 from tare.base.errors import ControlNotHeld
-from tare.parts.controls.cpu import Cpu
-from tare.parts.controls.dvfs import Dvfs
 from tare.parts.controls.fan import FanSpeed
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import Cpu, Dvfs, PowerMode
 from tare.parts.protocols import Control
 from tare.trial.undo.knob import plain
 from tare.trial.undo.restoration import restore

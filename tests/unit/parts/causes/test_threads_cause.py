@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tare.parts.causes.threads import Threads, thread_options
+from tare.parts.causes.cpu import Threads, thread_options
 from tare.parts.causes.variables import OtherArguments
 from tare.parts.protocols import RuledOut, Side, Suspicion
 

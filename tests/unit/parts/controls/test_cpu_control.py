@@ -10,7 +10,7 @@ from knobs import journal_in
 from tare.base.errors import ControlNotHeld
 from tare.base.host import LocalHost
 from tare.base.units import cores
-from tare.parts.controls.cpu import Cpu
+from tare.parts.controls.power import Cpu
 from tare.testing import FakeHost
 from tare.trial.undo.knob import hold_controls
 

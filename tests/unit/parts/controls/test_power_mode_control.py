@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from tare.parts.controls.power_mode import PowerMode
+from tare.parts.controls.power import PowerMode
 from tare.plan.matrix import cells
 from tare.studies.model import Study
 from tare.testing import FakeHost

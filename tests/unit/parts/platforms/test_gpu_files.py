@@ -12,7 +12,7 @@ from small_linux import SmallLinux
 from tare.base.errors import TrialError
 from tare.base.host import LocalHost, Site
 from tare.drivers.containers import engine
-from tare.drivers.gpus.nvidia import GpuFile, gpu_files
+from tare.drivers.nvidia import GpuFile, gpu_files
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.gvisor import Gvisor
 from tare.parts.platforms.podman import Podman

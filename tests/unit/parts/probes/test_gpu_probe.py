@@ -7,7 +7,7 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import Scope
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost
 

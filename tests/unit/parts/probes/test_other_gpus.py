@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers.gpus import other_gpus
+from tare.drivers import other_gpus
 from tare.figures.power_series import sources
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost

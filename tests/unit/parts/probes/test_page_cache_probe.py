@@ -10,8 +10,8 @@ import pytest
 from tare.base.host import LocalHost, Scope
 from tare.drivers.storage import placing
 from tare.drivers.storage.placing import WINDOW_BYTES, drawn
-from tare.parts.probes import page_cache
-from tare.parts.probes.page_cache import PageCache
+from tare.parts.probes import memory
+from tare.parts.probes.memory import PageCache
 from tare.testing import FakeClock, FakeHost
 
 
@@ -84,7 +84,7 @@ def test_the_pieces_of_one_file_share_a_descriptor_and_do_not_overlap(data: Path
 
 
 def test_what_it_may_not_know_is_said_once_and_no_number_is_made_up(data: Path, monkeypatch):
-    monkeypatch.setattr(page_cache, "residency", lambda *_: None)
+    monkeypatch.setattr(memory, "residency", lambda *_: None)
     feed = PageCache(paths=(data,)).open(LocalHost(), Scope())
     assert feed.poll() == []
     assert feed.close() == []

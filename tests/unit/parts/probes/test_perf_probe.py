@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from tare.parts.probes.ftrace import Syscalls
 from tare.parts.probes.perf import Perf
-from tare.parts.probes.syscalls import Syscalls
 from tare.testing import FakeHost
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tare.base.host import LocalHost, Scope
 from tare.drivers.sensors import EnergyCounter
-from tare.parts.probes.power_rapl import PowerRapl
+from tare.parts.probes.power import PowerRapl
 from tare.testing import FakeClock, FakeHost
 from trees import sensors
 from trees.sensors import POWERCAP

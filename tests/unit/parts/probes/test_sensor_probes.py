@@ -6,13 +6,12 @@ import pytest
 
 from pretend_h200 import put_in
 from tare.base.host import LocalHost, Scope
-from tare.drivers.gpus import nvidia
+from tare.drivers import nvidia
 from tare.drivers.kernel_files import sensors_by_word, temperatures_c
-from tare.parts.probes.frequency import Frequency
+from tare.parts.probes.cpu import Frequency
 from tare.parts.probes.gpu import Gpu
-from tare.parts.probes.power_rails import PowerRails
-from tare.parts.probes.temperature import Temperature
-from tare.parts.probes.thermal import Thermal
+from tare.parts.probes.power import PowerRails
+from tare.parts.probes.thermal import Temperature, Thermal
 from tare.testing import FakeClock, FakeHost
 from trees import jetson, sensors
 from trees.files import CPUS, lay

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from test_generate_workload import answering
 
 from tare.parts.find import find
-from tare.parts.workloads.finetune import Finetune
+from tare.parts.workloads.gpt2 import Finetune
 from tare.testing import FakeHost
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tare.base.host import Completed
 from tare.parts.find import find
-from tare.parts.workloads.generate import Generate
+from tare.parts.workloads.gpt2 import Generate
 from tare.testing import FakeHost
 
 

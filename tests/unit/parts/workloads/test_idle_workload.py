@@ -16,8 +16,7 @@ from tare.base.errors import TareError
 from tare.base.host import Completed, LocalHost
 from tare.parts.find import find
 from tare.parts.workloads import idle as idle_workload
-from tare.parts.workloads.idle import Idle
-from tare.parts.workloads.null import Null
+from tare.parts.workloads.idle import Idle, Null
 from tare.plan.check import _sleeps_badly
 from tare.plan.matrix import cells
 from tare.studies.load import from_plain

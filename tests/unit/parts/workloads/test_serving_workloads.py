@@ -12,9 +12,7 @@ from pydantic import ValidationError
 
 from tare.base.host import Completed
 from tare.parts.find import find
-from tare.parts.workloads.application import Application
-from tare.parts.workloads.loadgen import LoadGen
-from tare.parts.workloads.torch_infer import TorchInfer
+from tare.parts.workloads.inference import Application, LoadGen, TorchInfer
 from tare.testing import FakeHost
 
 

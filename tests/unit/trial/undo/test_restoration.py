@@ -12,7 +12,7 @@ from knobs import DEAD, DEVICE, EarlyKnob, FileKnob, LastingKnob, journal_in, kn
 from tare.base.errors import BusyError, TareError
 from tare.base.host import Host, Site
 from tare.base.processes import Owner
-from tare.parts.controls.cpu import Cpu
+from tare.parts.controls.power import Cpu
 from tare.parts.protocols import Platform
 from tare.testing import FakeHost
 from tare.trial.device import restore_command

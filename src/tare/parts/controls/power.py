@@ -1,7 +1,8 @@
-"""The device's power mode: by the name or number that a board knows, or as cores, clocks and watts."""
+"""The power mode (a board's name or number, or clocks and watts), whether clocks follow the load, which cores are on."""
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,10 +10,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from tare.base.host import Host
+from tare.base.errors import TareError
+from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.power import everything
-from tare.drivers.power.backend import PowerRequest
+from tare.base.units import MOST_CORES, OnOff, cores
+from tare.drivers.power import everything, hotplug
+from tare.drivers.power.backend import Backend, PowerRequest, Settings
+from tare.drivers.power.jetson import memory_moves
 from tare.parts.protocols import Control, Json
 
 _NAME = re.compile(r"[A-Za-z0-9_.()|+-]{1,64}")
@@ -135,3 +139,120 @@ def _label(data: Mapping[str, Any]) -> str | None:
     }
     text = ", ".join(_WORDS[field].format(value) for field, value in shown.items())
     return text.replace("1 cores", "1 core") if requested.get("cores") == 1 else text or None
+
+
+_CLOCKS = ("cpu_mhz", "gpu_mhz")
+
+
+class Dvfs(Control):
+    """Lets the clocks of CPU and GPU follow the load, or fixes them at the limits that the power mode has set."""
+
+    short: ClassVar[str | None] = "state"
+    example: ClassVar[Mapping[str, Json]] = {"state": "off"}
+    restore_rank: ClassVar[int] = 20  # with the power mode: what was turned last is put back first
+    hold_rank: ClassVar[int] = 60  # after the power mode, whose limits it takes
+
+    state: OnOff
+    """off: every clock stands at its upper limit (jetson_clocks, governor performance, a locked GPU)."""
+
+    def knob(self) -> str:
+        return "dvfs"
+
+    def turns(self) -> frozenset[str]:
+        return frozenset({"cpu_mhz", "governor", "gpu_mhz"})
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if not any(backend.clocks(host) for backend in _concerned(host)):
+            return [
+                obstacle(
+                    "needs.hardware",
+                    "this device has no clocks that could be fixed: neither cpufreq nor a GPU that can be locked.",
+                )
+            ]
+        if isinstance(host, LocalHost) and os.geteuid() != 0:
+            return [obstacle("needs.root", "fixing clocks needs root.")]
+        if self.state == "off" and memory_moves(host):
+            return [
+                obstacle(
+                    "needs.program",
+                    "this board's memory clock is fixed by `jetson_clocks`, which is not there; install it.",
+                )
+            ]
+        return []
+
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
+        made: Settings = {}
+        for backend in _concerned(host):
+            made |= backend.fixed(host) if self.state == "off" else backend.free(host)
+        return made
+
+    def read(self, host: Host) -> Json | None:
+        return {name: text for backend in _concerned(host) for name, text in backend.clocks(host).items()}
+
+    def write(self, host: Host, state: Json) -> None:
+        everything.write(host, state)
+
+
+def _concerned(host: Host) -> list[Backend]:
+    """Those who set the clocks of CPU and GPU here: on a Jetson the board, not cpufreq."""
+    there = everything.offered(host)
+    first = [there[field][0] for field in _CLOCKS if field in there]
+    return [backend for backend in everything.backends() if backend in first]
+
+
+def _cores(value: Any) -> Any:
+    """A list, or the kernel's way to write one; in order, each once."""
+    if isinstance(value, str):
+        value = cores(value)
+    if not isinstance(value, list | tuple | set | frozenset) or any(type(core) is not int for core in value):
+        raise ValueError(f"{value!r} is not a list of cores; write it like [0, 1] or '0-2,5'")
+    return sorted(set(value))
+
+
+Core = Annotated[int, Field(ge=0, lt=MOST_CORES)]
+
+
+class Cpu(Control):
+    """Keeps the named cores online and takes the others offline, for the time of a trial."""
+
+    example: ClassVar[Mapping[str, Json]] = {"online": "0"}
+    restore_rank: ClassVar[int] = 20  # early, for others may need the cores; with the clocks, the last turned first
+    hold_rank: ClassVar[int] = 30
+
+    online: Annotated[tuple[Core, ...], Field(min_length=1), BeforeValidator(_cores)]
+    """The cores that stay online, as a list, or as the kernel writes it: '0-2,5'."""
+
+    def knob(self) -> str:
+        return "cpu"
+
+    def turns(self) -> frozenset[str]:
+        return frozenset({"cores"})
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if not hotplug.present(host):
+            return [obstacle("needs.kernel", f"this machine does not list its cores in {hotplug.FOLDER}.")]
+        return hotplug.switch_obstacles(host, self.online)
+
+    def target(self, host: Host, inputs: Iterable[Path]) -> Json:
+        return {"online": list(self.online)} | _cpusets(hotplug.settings_for(host, set(self.online)))
+
+    def read(self, host: Host) -> Json | None:
+        return {"online": sorted(hotplug.online(host))} | _cpusets(hotplug.standing(host))
+
+    def write(self, host: Host, state: Json) -> None:
+        hotplug.switch(host, _checked(state))
+
+
+def _cpusets(settings: Mapping[str, str]) -> dict[str, str]:
+    """Whether the cpusets of cgroup v1 are kept aside, where there are any: they belong to the state of the cores."""
+    return {"cpusets": settings[hotplug.CPUSETS]} if hotplug.CPUSETS in settings else {}
+
+
+def _checked(state: Json) -> set[int]:
+    """A state from the journal is data from a file: it must be a set of core numbers, and nothing else."""
+    rest = dict(state) if isinstance(state, dict) else {}
+    online = rest.pop("online", None)
+    valid = isinstance(online, list) and online and all(type(core) is int and core >= 0 for core in online)
+    if not valid or rest not in ({}, {"cpusets": hotplug.KEPT}, {"cpusets": hotplug.AS_FOUND}):
+        raise TareError(f"cpu: {state!r} is not a set of cores")
+    return set(online or ())

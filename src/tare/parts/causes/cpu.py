@@ -1,4 +1,4 @@
-"""Thread pools that are sized by the host's cores, or by an option, under a quota or a cpuset."""
+"""The CPU: threads for more cores than it may use, a quota, a set of cores, a low weight."""
 
 from __future__ import annotations
 
@@ -150,3 +150,77 @@ def throttled_share(side: Side) -> float:
     """The share of the run that it was stopped by its quota."""
     stopped, wall = side.metrics.get("cgroup_throttled_s", 0.0), side.metrics.get("wall_s", 0.0)
     return min(1.0, stopped / wall) if wall > 0 else 0.0
+
+
+class CpuQuota(Cause):
+    """The CPU quota: whoever has used it up stands still until the next period of 0.1 s."""
+
+    title: ClassVar[str] = "the CPU quota"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        quota = slow.fields.get("quota") or slow.number("cgroup.cpu_quota_cores")
+        if quota is None:
+            return RuledOut("it has no CPU quota.")
+        if quota == (quick.fields.get("quota") or quick.number("cgroup.cpu_quota_cores")):
+            return RuledOut(f"both sides have a quota of {cores_text(float(quota))}.")
+        periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
+        if slow.metrics and not periods:
+            return RuledOut(f"its quota of {cores_text(float(quota))} was never used up.")
+        stopped = f", throttled in {periods:.0f} periods ({share:.0%} of the run)" if periods else ""
+        return Suspicion(
+            weight=0.85 if share > 0.01 else 0.3,
+            evidence=f"a quota of {cores_text(float(quota))}{stopped}.",
+            without={"quota": None},
+            added={"quota": quota},
+            cure="more CPU: --cpus N, or no quota (Kubernetes: raise or remove limits.cpu)",
+        )
+
+
+_NODES = "process.Mems_allowed_list"
+
+
+class CpuSet(Cause):
+    """The cores that it may run on: fewer of them, or on another NUMA node."""
+
+    title: ClassVar[str] = "the cores that it may run on"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        ours, theirs = (str(side.facts.get("process.Cpus_allowed_list") or "") for side in (slow, quick))
+        pinned = slow.fields.get("cpuset") or ours
+        if slow.fields.get("cpuset") == quick.fields.get("cpuset") and (ours == theirs or not ours):
+            return RuledOut("both sides may run on the same cores.")
+        nodes = {side.facts[_NODES] for side in (slow, quick) if _NODES in side.facts}
+        return Suspicion(
+            weight=0.7,
+            evidence=f"it may run on the cores {pinned} only" + (", of another NUMA node." if len(nodes) > 1 else "."),
+            without={"cpuset": None},
+            added={"cpuset": pinned},
+            cure="more cores: --cpuset-cpus 0-N, or none",
+        )
+
+
+USUAL = 1024
+
+
+class CpuWeight(Cause):
+    """The CPU weight: beside others who want the CPU too, a container of low weight waits."""
+
+    title: ClassVar[str] = "the CPU weight beside busy neighbours"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        ours = float(slow.fields.get("cpu_shares") or slow.number("cgroup.cpu_shares") or USUAL)
+        theirs = float(quick.fields.get("cpu_shares") or quick.number("cgroup.cpu_shares") or USUAL)
+        if ours >= theirs:
+            return RuledOut(f"its CPU weight of {ours:g} is not lower than the other side's.")
+        waited, others = (side.metrics.get("wall_s", 0.0) - side.metrics.get("cpu_s", 0.0) for side in (slow, quick))
+        waits = f"; without the CPU for {waited:.1f} s, {others:.1f} s on the other side" if slow.metrics else ""
+        return Suspicion(
+            weight=0.8 if waited > others else 0.3,
+            evidence=f"a CPU weight of {ours:g}, {theirs:g} on the other side{waits}.",
+            without={"cpu_shares": None},
+            added={"cpu_shares": int(ours)},
+            cure=f"--cpu-shares {theirs:.0f} (Kubernetes: raise requests.cpu)",
+        )

@@ -1,1 +1,0 @@
-"""GPUs: NVIDIA's management library and device files, and cards of others."""
