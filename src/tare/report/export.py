@@ -8,13 +8,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tare.base.text import safe_text
 from tare.records.model import Record
 from tare.report.figure import Cell
-from tare.report.html import Page
 from tare.report.naming import level_names
+
+if TYPE_CHECKING:
+    from tare.report.html import Page
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
