@@ -1,4 +1,4 @@
-"""CPU seconds of `tare` from its start to its answer, each a process of its own, in shuffled rounds.
+"""CPU and wall seconds of `tare` from its start to its answer, each a process of its own, in shuffled rounds.
 
     python -m benchmarks.answers [ROUNDS] [--against SRC] [--only WORD]
 
@@ -17,6 +17,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -116,18 +117,23 @@ def _trace(lines: int) -> str:
 
 
 def measure(rounds: int = ROUNDS, against: Path | None = None, only: str | None = None) -> dict[str, dict[str, Any]]:
-    """CPU seconds of each command: a median over rounds with its interval, of this tree and of the other one."""
+    """CPU and wall seconds of each command: medians over rounds with intervals, of this tree and of the other one."""
     trees = {"tare": ROOT / "src", **({"other": against} if against is not None else {})}
     order = random.Random(7)
     with tempfile.TemporaryDirectory() as folder:
         known, quick = commands(Path(folder)), rates(Path(folder))
         names = [name for name in (*known, *quick) if (name != KEPT if only is None else only in name)]
         spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in names}
+        walls: dict[str, list[float]] = {name: [] for name in names if name in known}
         for _ in range(rounds):
             for name, tree in order.sample(pairs := [(name, tree) for name in spent for tree in trees], len(pairs)):
+                begin_s = time.perf_counter()
                 taken = cpu_s(known[name], trees[tree]) if name in known else 1e6 / rate(quick[name], trees[tree])
                 spent[name][tree].append(taken)
-    return {name: {**_figures(by_tree), "is_rate": name in quick} for name, by_tree in spent.items()}
+                if name in known and tree == "tare":
+                    walls[name].append(time.perf_counter() - begin_s)
+    waited = {name: {"wall": median_estimate(values)} for name, values in walls.items()}
+    return {name: {**_figures(by_tree), **waited.get(name, {})} for name, by_tree in spent.items()}
 
 
 def rate(words: Sequence[str], source: Path) -> float:
@@ -157,7 +163,8 @@ def text(result: Mapping[str, Mapping[str, Any]]) -> str:
     width = max(map(len, result))
     lines = []
     for name, figures in result.items():
-        told = [f"{_told(figures['tare'])} s of CPU time" + (" a million" if figures["is_rate"] else "")]
+        waited = f", {_told(figures['wall'])} s of wall time" if "wall" in figures else " a million"
+        told = [f"{_told(figures['tare'])} s of CPU time{waited}"]
         if "other" in figures:
             told += [f"the other tree {_told(figures['other'])} s", f"{_told(figures['ratio'])} times as much"]
         lines.append(f"{name:{width}}  {'; '.join(told)}  (n = {figures['tare'].n})")

@@ -242,7 +242,10 @@ def throttled_sides(level: str, against: str, ours: Stops, theirs: Stops, *, uni
 
 
 class Stops(NamedTuple):
-    """How often and how long a CPU quota stopped the trials of one side, in the mean."""
+    """How often and how long a CPU quota stopped the trials of one side, in the mean.
+
+    The kernel adds up the time of every core on which a thread was stopped, which may be longer than the trial.
+    """
 
     seconds: float
     times: float
@@ -258,8 +261,8 @@ class Stops(NamedTuple):
 
     def text(self) -> str:
         some = f" in {self.stopped} of {self.trials} trials" if 0 < self.stopped < self.trials else ""
-        often = f" ({self.times:.0f} times{some})" if self.times >= 1 else some
-        return f"{self.seconds:.2f} s of a trial{often}"
+        often = f", {self.times:.0f} times{some}" if self.times >= 1 else some
+        return f"{self.seconds:.2f} s per trial (summed over cores{often})"
 
 
 def outside_of_steps(level: str, against: str, ours_s: float, theirs_s: float, more: Comparison) -> Ruling:

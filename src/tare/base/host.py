@@ -214,13 +214,32 @@ def image_of(host: Host) -> ImageConfig | None:
     return getattr(host, "image", None)
 
 
+class _Child(subprocess.Popen[bytes]):
+    """The kernel tells its end: with a limit, Popen looks every 0.5 to 50 ms, which is late and disturbs the job."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout is None or self.returncode is not None:
+            return super().wait(timeout)
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # an older kernel, or no handle left
+            return super().wait(timeout)
+        try:
+            ready, _, _ = select.select([handle], [], [], max(0.0, timeout))
+        except (ValueError, OverflowError):  # a handle beyond what select takes, or a limit without an end
+            return super().wait(timeout)
+        finally:
+            os.close(handle)
+        return super().wait(None if ready else 0)
+
+
 class LocalProcess:
     """A child of ours, in a session of its own so that its whole group can be ended."""
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str] | None, cwd: str, clock: Clock) -> None:
         self._clock = clock
         self._start_ns = clock.now_ns()
-        self._child = subprocess.Popen(
+        self._child = _Child(
             list(argv),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -241,7 +260,7 @@ class LocalProcess:
     def wait(self, limit_s: float) -> Exit:
         timed_out = False
         try:
-            code = _waited(self._child, limit_s)
+            code = self._child.wait(limit_s)
         except subprocess.TimeoutExpired:
             timed_out = True
             self.kill()
@@ -261,21 +280,6 @@ class LocalProcess:
         """End the whole process group, at once."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._child.pid, signal.SIGKILL)
-
-
-def _waited(child: subprocess.Popen[bytes], limit_s: float) -> int:
-    """`Popen.wait`, woken by the kernel: with a limit it looks every 50 ms, which is late and disturbs the job."""
-    try:
-        handle = os.pidfd_open(child.pid)
-    except (AttributeError, OSError):  # an older kernel, or no handle left
-        return child.wait(limit_s)
-    try:
-        ready, _, _ = select.select([handle], [], [], max(0.0, limit_s))
-    except (ValueError, OverflowError):  # a handle beyond what select takes, or a limit without an end
-        return child.wait(limit_s)
-    finally:
-        os.close(handle)
-    return child.wait() if ready else child.wait(0)
 
 
 class _Tap:
@@ -340,7 +344,7 @@ class LocalHost:
         """Run a short command: no shell, no terminal, a deadline, and the whole group dies at it."""
         if shutil.which(argv[0]) is None:
             return Completed(tuple(argv), 127, "", f"{argv[0]}: there is no such command on this machine")
-        child = subprocess.Popen(
+        child = _Child(
             list(argv),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -18,6 +18,7 @@ from tare.cli.scaffold import (
     comparing,
     higher_option,
     need,
+    numpy_on_one_thread,
     order_option,
     reading,
     reads_either,
@@ -70,10 +71,10 @@ def command(
     "suspect", "trials", "without"}], "knees": [a sentence on each server at three rates or more, or on the goal],
     "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
+    numpy_on_one_thread()
     from tare.analysis.foreign import recognised_folder
     from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
-    from tare.report.export import gate
     from tare.report.text.verdict import verdict_text
 
     if len(source) > 1:
@@ -85,8 +86,11 @@ def command(
             weighing = weighed(store, **asked)
     else:
         weighing = _of_table(source[0], block, order, **asked)
-    gated = fail_over is not None or fail_over_start_up is not None
-    passed = gate(weighing, fail_over, fail_over_start_up) if gated else None
+    passed = None
+    if fail_over is not None or fail_over_start_up is not None:
+        from tare.report.export import gate
+
+        passed = gate(weighing, fail_over, fail_over_start_up)
     for each in () if passed is None else (*passed.reasons, *passed.remarks):
         say(f"{'gate' if each.weight == 'failed' else 'note'}: {each}")
     if junit is not None:

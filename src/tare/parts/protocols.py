@@ -63,7 +63,7 @@ class Part(BaseModel):
 
     @classmethod
     def part_name(cls) -> str:
-        """The name in the study: the one that it was found by, else that of its file, or of the class in one of several."""
+        """The name in the study: the one that it was found by, else that of its file, or of itself in a shared one."""
         return vars(cls).get("called") or named.name_of(cls)
 
     @classmethod

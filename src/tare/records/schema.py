@@ -41,7 +41,6 @@ from pathlib import Path
 from tare import __version__
 from tare.base import strict_json
 from tare.base.errors import NoSuchInput, StoreError
-from tare.base.files import replace_file
 from tare.records.model import Json
 
 VERSION = 1
@@ -130,6 +129,8 @@ def write_header(root: Path, study: Json) -> None:
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "study": study,
     }
+    from tare.base.files import replace_file  # with SQLite and more, which a reader of tables needs not
+
     replace_file(root / STORE_FILE, strict_json.dump(data))
 
 

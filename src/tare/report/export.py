@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from tare.analysis.cells import KEPT_BACK
@@ -23,9 +23,11 @@ from tare.base.rulings import Ruling
 from tare.base.text import safe_text
 from tare.records.model import Record
 from tare.report.figure import Cell
-from tare.report.html import Page
 from tare.report.layout import level_names
 from tare.report.text.verdict import verdict_text
+
+if TYPE_CHECKING:
+    from tare.report.html import Page
 
 _SIGNS = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

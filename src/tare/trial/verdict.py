@@ -380,7 +380,7 @@ def throttling_is_seen(trial: Trial, state: TrialState, steps: Steps | None, lim
     times = grew(state, "cgroup.nr_throttled")
     if times:
         spent_s = grew(state, "cgroup.throttled_s")
-        sentence = f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s in all."
+        sentence = f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s summed over cores."
         yield Ruling("cpu.quota", "note", "workload", sentence)
 
 

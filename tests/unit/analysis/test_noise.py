@@ -102,9 +102,12 @@ def test_a_level_that_its_quota_stopped_is_named_because_a_median_step_hides_it(
         return Record("t", 1, "s", 0, 0, 0, {}, "ok", metrics=metrics)
 
     (note,) = throttled({"bare": [trial(0)], "docker": [trial(12), trial(14), trial(16)]})
-    assert "'docker' was stopped by its CPU quota for 1.40 s of a trial (14 times)" in note
+    assert "'docker' was stopped by its CPU quota for 1.40 s per trial (summed over cores, 14 times)" in note
     (note,) = throttled({"docker": [trial(0), trial(0), trial(30)]})
-    assert "'docker' was stopped by its CPU quota for 1.00 s of a trial (10 times in 1 of 3 trials)" in note
+    assert (
+        "'docker' was stopped by its CPU quota for 1.00 s per trial (summed over cores, 10 times in 1 of 3 trials)"
+        in note
+    )
 
 
 CPU_TIME = {"study": "weigh", "design": {"cpu_time": True}}

@@ -52,6 +52,14 @@ def test_parts_lists_every_part_with_its_fields():
     assert "image" in docker["fields"]
 
 
+def test_to_compare_a_table_nothing_is_imported_that_only_reports_and_stores_need(tmp_path):
+    table = write_table(tmp_path / "mine.csv", 0.10)
+    code = "import atexit, sys, tare.cli; atexit.register(lambda: print(*sys.modules)); tare.cli.main()"
+    words = ("compare", str(table), "--by", "platform", "--metric", "step_s", "--block", "block")
+    done = subprocess.run([sys.executable, "-c", code, *words], check=True, capture_output=True, text=True)
+    assert not {"jinja2", "scipy", "sqlite3", "duckdb", "pydantic"} & {*done.stdout.split()}
+
+
 def test_a_table_of_ones_own_is_compared_without_a_store(tmp_path):
     table = write_table(tmp_path / "mine.csv", 0.10)
     words = ("compare", str(table), "--by", "platform", "--metric", "step_s", "--block", "block", "--json")

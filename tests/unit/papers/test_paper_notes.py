@@ -11,7 +11,6 @@ from paper_results import machine
 from tare.analysis.model import Difference
 from tare.analysis.parity import taints
 from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Word
-from tare.papers.pages.claims import claim_notes, claim_text, summary_texts
 from tare.papers.pages.markdown import paper_markdown
 from tare.papers.pages.rows import (
     CONDITIONS,
@@ -29,7 +28,7 @@ from tare.papers.pages.rows import (
     parted,
     reason_notes,
 )
-from tare.papers.pages.terminal import paper_text
+from tare.papers.pages.terminal import claim_notes, claim_text, paper_text, summary_texts
 from tare.papers.tables.model import paper
 from tare.papers.tables.rows import NOT_HERE, Answered, Ours
 

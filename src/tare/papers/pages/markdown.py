@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tare.base.errors import StudyError
-from tare.papers.pages.claims import answer_place, by_claim, claim_notes, evidence, summary_texts, words_text
+from tare.papers.pages.claims import answer_place
 from tare.papers.pages.rows import (
     NOWHERE_MEASURED,
     Notes,
@@ -36,14 +36,19 @@ from tare.papers.pages.terminal import (
     LAYER_HEADS,
     NO_MACHINE,
     WHOLE_HEADS,
+    by_claim,
+    claim_notes,
+    evidence,
     layer_rows,
     layers_sentence,
     layers_title,
     mark_rows,
     marks_sentence,
+    summary_texts,
     whole_notes,
     whole_rows,
     whole_title,
+    words_text,
 )
 from tare.papers.tables.model import Row
 from tare.papers.tables.rows import NOT_HERE, Answered, Layers, layers

@@ -8,6 +8,7 @@ from functools import reduce
 from typing import ClassVar
 
 from tare.base.text import options_in
+from tare.drivers.cgroups.limits import PERIOD_US
 from tare.parts.causes.variables import POOLS, THREAD_OPTION, suspected_arguments, suspected_variables
 from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
 
@@ -143,13 +144,19 @@ def cores_text(cores: float) -> str:
 
 def _stopped(side: Side) -> str:
     share = throttled_share(side)
-    return f", throttled for {share:.0%} of the run" if share else ""
+    return f", throttled for at most {share:.0%} of the run" if share else ""
 
 
 def throttled_share(side: Side) -> float:
-    """The share of the run that it was stopped by its quota."""
-    stopped, wall = side.metrics.get("cgroup_throttled_s", 0.0), side.metrics.get("wall_s", 0.0)
-    return min(1.0, stopped / wall) if wall > 0 else 0.0
+    """The share of the run that it was stopped by its quota, at the most."""
+    wall = side.metrics.get("wall_s", 0.0)
+    return min(1.0, stopped_s(side) / wall) if wall > 0 else 0.0
+
+
+def stopped_s(side: Side) -> float:
+    """How long its quota stopped it, at the most: the kernel adds up the times of all cores, but counts a period once."""
+    summed, periods = (side.metrics.get(f"cgroup_{name}", 0.0) for name in ("throttled_s", "nr_throttled"))
+    return min(summed, periods * PERIOD_US / 1e6) if periods else summed
 
 
 class CpuQuota(Cause):
@@ -167,7 +174,7 @@ class CpuQuota(Cause):
         periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
         if slow.metrics and not periods:
             return RuledOut(f"its quota of {cores_text(float(quota))} was never used up.")
-        stopped = f", throttled in {periods:.0f} periods ({share:.0%} of the run)" if periods else ""
+        stopped = f", throttled in {periods:.0f} periods (at most {share:.0%} of the run)" if periods else ""
         return Suspicion(
             weight=0.85 if share > 0.01 else 0.3,
             evidence=f"a quota of {cores_text(float(quota))}{stopped}.",

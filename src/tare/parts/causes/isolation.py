@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from tare.base.text import size_text
+from tare.parts.causes.cpu import stopped_s
 from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
 
 _BYPASS = "process.Speculation_Store_Bypass"
@@ -120,7 +121,7 @@ class Network(Cause):
 
 def _waited_s(side: Side) -> float:
     """How long it neither computed nor was stopped by its quota."""
-    used = side.metrics.get("cpu_s", 0.0) + side.metrics.get("cgroup_throttled_s", 0.0)
+    used = side.metrics.get("cpu_s", 0.0) + stopped_s(side)
     return max(0.0, side.metrics.get("wall_s", 0.0) - used)
 
 
