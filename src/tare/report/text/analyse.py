@@ -27,6 +27,7 @@ from tare.base.text import (
     share_text,
     time_text,
 )
+from tare.records.trials import grouped
 from tare.report.columns import table, wrap
 from tare.report.text.choose import loss_text, sentences
 from tare.report.text.verdict import medians_of
@@ -242,7 +243,7 @@ def energy_text(found: EnergyFindings, width: int = 80) -> str:
     blocks.append([table(*_per_unit(measured), width)] if any(_units(measured)) else [])
     told = [*map(_cell_sentence, measured), *map(difference_sentence, found.differences)]
     blocks.append(sentences(told, width))
-    blocks.append(sentences((line for each in found.cells for line in _missing(each)), width))
+    blocks.append(sentences(_missing(found.cells), width))
     blocks.append([idle_text(found.idle, width)] if found.idle else [])
     blocks.append(sentences((f"note: {note}" for note in found.notes), width))
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -319,14 +320,16 @@ def _cell_sentence(each: CellEnergy) -> str:
     return f"{told}; {share_text(share.value)} of it is what the idle device would have drawn."
 
 
-def _missing(each: CellEnergy) -> Iterator[str]:
-    if each.without:
-        which = (
-            "no energy"
-            if not each.n
-            else f"no energy in {count_text(each.without, 'trial')} of {each.n + each.without}"
-        )
-        yield f"{each.label}: {which}: {' '.join(map(str, each.doubts))}"
+def _missing(cells: Sequence[CellEnergy]) -> Iterator[str]:
+    """Cells without energy, and why: one sentence for all that lack it for the same reason."""
+    reasons = grouped((each for each in cells if each.without), lambda each: " ".join(map(str, each.doubts)))
+    for reason, alike in reasons.items():
+        if len(alike) == len(cells) > 1 and not any(each.n for each in cells):
+            yield f"no energy in any cell: {reason}"
+            continue
+        for each in alike:
+            some = f" in {count_text(each.without, 'trial')} of {each.n + each.without}" if each.n else ""
+            yield f"{each.label}: no energy{some}: {reason}"
 
 
 def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
