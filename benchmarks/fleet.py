@@ -53,7 +53,7 @@ def sealed_trial(folder: Path) -> Path:
     """One trial, run here as on any device: its sealed folder."""
     study = folder / "one.yaml"
     study.write_text(STUDY.format(trials=1))
-    argv = [sys.executable, "-P", "-m", "tare", "run", str(study), "-o", str(folder / "one")]
+    argv = [sys.executable, "-P", "-m", "tare.cli", "run", str(study), "-o", str(folder / "one")]
     env = os.environ | {"TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "lock")}
     said = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
     assert said.returncode in (0, 1), said.stderr  # 1: one trial is too few for a verdict

@@ -31,7 +31,7 @@ def peak_mib(pid: int) -> float:
 
 
 def measured(store: Path, seconds: float) -> None:
-    watch = subprocess.Popen([sys.executable, "-m", "tare", "watch", str(store)], stderr=subprocess.PIPE, text=True)
+    watch = subprocess.Popen([sys.executable, "-m", "tare.cli", "watch", str(store)], stderr=subprocess.PIPE, text=True)
     try:
         assert watch.stderr is not None
         found = re.search(r"http://\S+", watch.stderr.readline())

@@ -28,7 +28,7 @@ SMALL_FUNCTION = 6  # code lines, at most
 # What --check refuses, as "at most"; a count without a limit is only printed.
 LIMITS: dict[str, float] = {
     "code_lines": 71_600,  # the aim is 47,200
-    "files": 445,  # the aim is about 300: 54 are `__init__.py`, 97 are one part, network, data set ... a file
+    "files": 387,  # the aim is about 300: 49 are `__init__.py`, 63 hold parts, data sets or verbs
     "largest_folder": 25,
     "verbs": 16,
     "cycles": 0,

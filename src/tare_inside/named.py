@@ -7,6 +7,7 @@ that name ("bert_large" is BertLarge): SHARED of the package says which. A kind 
 import functools
 import importlib
 import pkgutil
+import sys
 from typing import Any, Dict, List
 
 
@@ -34,6 +35,13 @@ def load(kind: str, name: str) -> Any:
     classes = [value for value in vars(module).values() if isinstance(value, type)]
     own = {value.__name__.lower(): value for value in classes if value.__module__ == module.__name__}
     return own[name.replace("_", "")]
+
+
+def name_of(found: type) -> str:
+    """The name of a class that was not looked for by one: of its file, or in a file of several its own."""
+    kind, _, file = found.__module__.rpartition(".")
+    several = getattr(sys.modules.get(kind), "SHARED", {}).get(file, ())
+    return next((name for name in several if name.replace("_", "") == found.__name__.lower()), file)
 
 
 def names(kind: str) -> List[str]:

@@ -17,8 +17,8 @@ from figure_stores import STORES, report
 from hostile import PAYLOADS, hostile_sample
 from metered import kept
 from pretended_run import new_store, run
-from tare.report.charts.layout import MOST_LANES
 from tare.report.html import render
+from tare.report.layout import MOST_LANES
 
 pytestmark = pytest.mark.machine("chromium")
 

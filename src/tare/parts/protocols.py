@@ -28,6 +28,7 @@ from tare.base.host import Host, Job, Scope, Site
 from tare.base.rulings import Ruling
 from tare.base.text import with_options
 from tare.base.units import Channel
+from tare_inside import named
 
 Json: TypeAlias = Any  # None, bool, int, float, str, or lists and dicts of them
 
@@ -62,8 +63,8 @@ class Part(BaseModel):
 
     @classmethod
     def part_name(cls) -> str:
-        """The name in the study: the one that it was found by, else the name of the part's file."""
-        return vars(cls).get("called") or cls.__module__.rpartition(".")[2]
+        """The name in the study: the one that it was found by, else that of its file, or of itself in a shared one."""
+        return vars(cls).get("called") or named.name_of(cls)
 
     @classmethod
     def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:

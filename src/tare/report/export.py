@@ -22,8 +22,8 @@ from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.base.text import safe_text
 from tare.records.model import Record
-from tare.report.charts.layout import level_names
 from tare.report.figure import Cell
+from tare.report.layout import level_names
 from tare.report.text.verdict import verdict_text
 
 if TYPE_CHECKING:

@@ -40,8 +40,8 @@ from tare.records.trials import grouped
 from tare.report.charts.effects import layers_found, waterfall_reading
 from tare.report.charts.every import FigureMaker, figures, in_groups
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import level_names, some_of
 from tare.report.figure import ABSENT, Cell, Figure, available, compiled, safe_json, script, static_svg
+from tare.report.layout import level_names, some_of
 from tare.report.panels import Plot, answer_line, effect_plot, next_steps, waterfall_plot
 from tare.report.sections import (
     DevicesSection,

@@ -25,8 +25,8 @@ from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.analysis.work import Place
 from tare.base.text import count_text, effect_text, quantity_text, safe_text, share_text
 from tare.records.trials import grouped
-from tare.report.charts.layout import MOST_TOLD, some_of
 from tare.report.figure import in_words, level_number
+from tare.report.layout import MOST_TOLD, some_of
 from tare.report.sections import ReportRow
 from tare.report.text.verdict import medians_of
 from tare.report.text.why import layer_name, moved_text

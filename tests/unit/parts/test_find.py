@@ -25,6 +25,15 @@ def test_every_file_is_a_part_of_its_kind_under_the_name_of_the_file():
             assert part.__doc__, f"{kind}/{name}.py says nothing of itself"
 
 
+def test_a_class_that_nobody_looked_for_knows_its_name(monkeypatch: pytest.MonkeyPatch):
+    """In a file of several too: a control's name goes into the undo journal, by which it is put back."""
+    for kind in KINDS:
+        for name in names(kind):
+            part = find(kind, name)
+            monkeypatch.setattr(part, "called", None)
+            assert part.part_name() == name
+
+
 def test_an_unknown_name_is_answered_with_the_nearest_right_one():
     with pytest.raises(StudyError) as caught:
         find("platforms", "dokcer")

@@ -6,8 +6,8 @@ import some_weighings as some
 from tare.analysis.sentences import NO_COMMON_BLOCK, about
 from tare.report.charts.bars import step_figure
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import MOST_LANES, legend, level_names, not_all_drawn, some_of
 from tare.report.html import answers_of, notes_of
+from tare.report.layout import MOST_LANES, legend, level_names, not_all_drawn, some_of
 
 
 def test_a_label_is_taken_as_it_is_and_a_number_of_a_table_is_named_with_its_column() -> None:

@@ -17,7 +17,7 @@ import some_weighings as some
 from hostile import PAYLOADS
 from pretended_run import new_store, run
 from some_records import because
-from tare.report.charts.layout import thinned
+from tare.report.layout import thinned
 from tare.report.live.running import clock_text, live_marks, live_series, sensor_texts, step_parts, step_series
 from tare.report.live.screen import screen, spark
 from tare.report.live.snapshot import Watched

@@ -21,9 +21,9 @@ from tare.papers.claims.model import (
     is_ready,
 )
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import legend, share_axis, tooltip
 from tare.report.columns import pad, wrap
 from tare.report.figure import Cell, Figure, rows
+from tare.report.layout import legend, share_axis, tooltip
 
 _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"

@@ -1,4 +1,4 @@
-"""The power mode (a board's name or number, or clocks and watts), whether clocks follow the load, which cores are on."""
+"""The power mode (a board's name or number, or clocks and watts), whether clocks follow load, which cores are on."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from tare.analysis.model import Weighing
 from tare.base.text import in_units, metric_name, quantity_text, safe_text, scaled, share_text, time_text
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import (
+from tare.report.figure import Cell, Figure, in_words, part_colour, rows
+from tare.report.layout import (
     LANE,
     MOST_LANES,
     axis_title,
@@ -20,7 +21,6 @@ from tare.report.charts.layout import (
     some_of,
     tooltip,
 )
-from tare.report.figure import Cell, Figure, in_words, part_colour, rows
 
 STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
 STEP_MEAN = "step_mean_s"

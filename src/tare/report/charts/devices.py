@@ -8,8 +8,8 @@ from typing import Any
 from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity
 from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import share_axis, some_of, tooltip
 from tare.report.figure import Cell, Figure, rows
+from tare.report.layout import share_axis, some_of, tooltip
 from tare.report.text.analyse import WORDS, effect_rows, population_name, standing_row
 
 MOST = 60  # lanes that a figure holds; the table has all

@@ -11,7 +11,8 @@ from tare.analysis.why.layers import LayerCost, Waterfall, waterfall
 from tare.base.errors import TareError
 from tare.base.text import effect_text, safe_text, share_text
 from tare.records.model import Record
-from tare.report.charts.layout import (
+from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
+from tare.report.layout import (
     LANE,
     MOST_LANES,
     MOST_TOLD,
@@ -24,7 +25,6 @@ from tare.report.charts.layout import (
     tooltip,
     zero_mark,
 )
-from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
 from tare.report.panels import layer_spans
 from tare.report.text.why import layer_name, moved_text
 

@@ -27,8 +27,8 @@ from tare.records.model import Record, varied
 from tare.records.trials import TrialRow, grouped
 from tare.report.charts.bars import Parts, bars_figure
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import axis_title, last_part, legend, level_names, setting_name, some_of, tooltip
 from tare.report.figure import Cell, Figure, in_words, part_colour, rows, shape_of
+from tare.report.layout import axis_title, last_part, legend, level_names, setting_name, some_of, tooltip
 
 _OF_ONE = {"energy_token_j": "token", "energy_step_j": ""}  # what the energy is of; "": what the study calls a step
 _NAMES = {

@@ -15,7 +15,8 @@ from tare.base.text import safe_text, share_text, time_text
 from tare.records.store import Store
 from tare.records.trials import grouped
 from tare.report.charts.bars import stacked
-from tare.report.charts.layout import (
+from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
+from tare.report.layout import (
     LANE,
     MOST_LANES,
     figures_above,
@@ -25,7 +26,6 @@ from tare.report.charts.layout import (
     some_of,
     tooltip,
 )
-from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
 from tare.report.text.kernel import cell_text, number_text
 
 Rows = tuple[tuple[Cell, ...], ...]

@@ -14,8 +14,8 @@ from tare.records.intervals import intervals
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, device_of, grouped, started_s
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import CLOCK, POWER, POWER_OR_ENERGY, legend, level_names, some_of, thinned, tooltip
 from tare.report.figure import Cell, Figure, level_colour, rows
+from tare.report.layout import CLOCK, POWER, POWER_OR_ENERGY, legend, level_names, some_of, thinned, tooltip
 
 if TYPE_CHECKING:
     import numpy.typing as npt

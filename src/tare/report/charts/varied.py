@@ -16,8 +16,8 @@ from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, varied
 from tare.records.trials import grouped
 from tare.report.charts.evidence import ReportData
-from tare.report.charts.layout import axis_title, last_part, legend, setting_name, some_of, tooltip
 from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
+from tare.report.layout import axis_title, last_part, legend, setting_name, some_of, tooltip
 
 MOST = 12  # curves in one chart
 LATENCY = "step_s"

@@ -25,7 +25,7 @@ from tare.records.schema import SPOOL_FOLDER
 from tare.records.seal import read_draft
 from tare.records.sealed import folder_name
 from tare.records.store import Store
-from tare.report.charts.layout import thinned
+from tare.report.layout import thinned
 from tare.report.text.trials import SHORT_ID, plain_text
 from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
 

@@ -34,8 +34,8 @@ from tare.base.text import (
 )
 from tare.records.model import USABLE
 from tare.records.trials import grouped
-from tare.report.charts.layout import level_names, some_of
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.layout import level_names, some_of
 from tare.report.text.trials import record_text, records_table
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
