@@ -35,9 +35,11 @@ def traced_store(
     root: Path,
     trials: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]],
     device: Mapping[str, Any] | None = None,
+    study: Mapping[str, Any] | None = None,
+    **recorded: Any,
 ) -> Path:
-    """Trials by name, each with its settings and its tables of the ftrace probe."""
-    with Store.create(root, {"study": "traced"}, "study: traced\n") as store:
+    """Trials by name, each with its settings and its tables of the ftrace probe; `recorded`: of their records."""
+    with Store.create(root, study or {"study": "traced"}, "study: traced\n") as store:
         for block, (name, (settings, tables)) in enumerate(trials.items()):
             begun = draft(name, block=block, settings=dict(settings))
             writer = store.begin(begun)
@@ -48,5 +50,5 @@ def traced_store(
                     files.add(TableName("ftrace", table), columns)
                 files.write()
             facts = {"device": {"id": "nx1", **(device or {})}, "traced": ["ftrace"]}
-            writer.seal(replace(begun, state="ok", facts=facts), [], "", "")
+            writer.seal(replace(begun, state="ok", **{"facts": facts, **recorded}), [], "", "")
     return root

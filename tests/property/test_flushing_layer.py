@@ -98,7 +98,9 @@ def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool,
     assert slow.distinct_pages == fast.distinct_pages
 
 
-@given(st.lists(st.integers(0, (1 << 63) - 1) | st.integers(0, 40).map(lambda n: n * 8), max_size=400))
+@given(
+    st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 40) | st.integers(0, 40).map(lambda n: n * 8), max_size=400)
+)
 def test_a_page_has_one_number_and_another_page_another(keys: list[int]) -> None:
     table, known = numbering.TableOfPages(), numbering.DictOfPages()
     columns = np.array(keys, np.uint64)

@@ -71,6 +71,7 @@ _FORMS = {
     "device": "{}",
     "device.type": "{}",
 }
+_WHOLE = {"cold_every_epoch": "page cache cold in every epoch"}  # values that would not read well in their form
 
 
 @dataclass(frozen=True)
@@ -211,7 +212,7 @@ def setting_words(name: str, value: Any) -> str:
     if isinstance(value, int | float):
         return _number_words(name, last, float(value))
     if name in _FORMS:
-        return _FORMS[name].format(_plain(value))
+        return _WHOLE.get(text(value)) or _FORMS[name].format(_plain(value))
     return f"{_spaced(last)} {_plain(value)}"
 
 

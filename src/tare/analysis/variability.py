@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.labels import text
+from tare.analysis.labels import Labels, distinguishing, make_labels
 from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, figure_column, records_of, usable_attempts
 from tare.analysis.statistics import (
@@ -94,7 +94,9 @@ def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | 
             known = sorted({name for record in usable_attempts(records_of(store), []) for name in record.metrics})
             raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
         names = list(settings) if settings is not None else _configuration_names(records)
-        return [sample for record in records for sample in _of_record(store, record, metric, names)]
+        several = [record.settings for record in records]
+        cells = make_labels(several, distinguishing(several, names))
+        return [sample for record in records for sample in _of_record(store, record, metric, cells)]
 
 
 def _configuration_names(records: Sequence[Record]) -> list[str]:
@@ -123,8 +125,8 @@ def _by_epoch(marks: Marks, mark: str) -> Iterator[tuple[float, Floats]]:
             yield float(number), inside
 
 
-def _of_record(store: Store, record: Record, metric: str, names: Sequence[str]) -> list[NestedValue]:
-    cell = ", ".join(f"{name}={text(record.settings[name])}" for name in names if name in record.settings)
+def _of_record(store: Store, record: Record, metric: str, cells: Labels) -> list[NestedValue]:
+    cell = str(cells.words(record.settings))
     when = started_s(record)
     day = None if when is None else datetime.fromtimestamp(when, UTC).date().isoformat()
     epochs = epoch_medians(store.marks(record.trial, record.attempt), PER_EPOCH[metric]) if metric in PER_EPOCH else []
@@ -154,10 +156,11 @@ class Worst:
 def worst(samples: Sequence[NestedValue]) -> list[Worst]:
     """The farthest sample, and the farthest device by its median, each from its cell's median."""
     found: list[Worst] = []
+    several = len({sample.device for sample in samples}) > 1
     for cell, members in grouped(samples, lambda sample: sample.cell).items():
         centre = float(np.median([sample.value for sample in members]))
         far = max(members, key=lambda sample: abs(sample.value / centre - 1))
-        found.append(Worst("value", _where(far), far.value / centre - 1))
+        found.append(Worst("value", _where(far, several), far.value / centre - 1))
         devices = grouped((each for each in members if each.device is not None), lambda each: str(each.device))
         if len(devices) > 1:
             medians = {
@@ -169,10 +172,11 @@ def worst(samples: Sequence[NestedValue]) -> list[Worst]:
     return [max((each for each in found if each.what == kind), key=lambda each: abs(each.deviation)) for kind in kinds]
 
 
-def _where(sample: NestedValue) -> str:
+def _where(sample: NestedValue, several_devices: bool) -> str:
+    device = sample.device if several_devices else None
     epoch = f"epoch {sample.epoch:g}" if sample.epoch is not None else None
     trial = f"trial {sample.trial}" if sample.trial is not None else None
-    return ", ".join(part for part in (sample.cell, sample.device, sample.day, trial, epoch) if part) or "a row"
+    return ", ".join(part for part in (sample.cell, device, sample.day, trial, epoch) if part) or "a row"
 
 
 EPOCHS = (1, 2, 3, 5, 10, 20)

@@ -19,7 +19,7 @@ from statistics import median
 from typing import Any, TypeGuard
 
 from tare.analysis.compare import compare
-from tare.analysis.labels import LABEL, make_labels, setting_words, signature, text
+from tare.analysis.labels import LABEL, Namer, make_labels, signature, text
 from tare.analysis.model import Comparison, Measurement, is_amount, kind_of, words_of
 from tare.analysis.selection import Selection
 from tare.base.errors import StudyError
@@ -399,10 +399,11 @@ def places_of(levels: Mapping[str, Settings], by: str = "") -> dict[str, Place]:
     if len({str(settings.get("platform")) for settings in several}) == 1:
         factors = [name for name in factors if name != "platform"]
     jobs, within = make_labels(several, identity), make_labels(several, factors)
+    namer = Namer(several, factors)
     found = {}
     for level, settings in levels.items():
         name = re.sub(r"^bare(?=,|$)", "bare metal", str(within.words(settings)))
-        told = tuple((each, setting_words(each, settings[each])) for each in factors if each in settings)
+        told = tuple((each, namer.setting(each, settings[each])) for each in factors if each in settings)
         found[level] = Place(str(jobs.words(settings)) if identity else "", name or level, told)
     return found
 

@@ -28,7 +28,8 @@ from which they are made when it is opened (thin_pack.py).
 History
     1   tare 0.1.0: the first
         tare 0.2.0 adds trace-*.parquet, which readers of 1 do not look at: not a new version
-        tare 0.2.0 adds thinned packs, which readers of before refuse, and `thinned` in manifests, which they ignore
+        tare 0.2.0 adds thinned packs, which readers of before refuse, and `thinned` in manifests, which they ignore;
+        those of format 2 have rows of single events in runs, and readers of format 1 refuse them
 """
 
 from __future__ import annotations

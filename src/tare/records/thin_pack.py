@@ -5,14 +5,17 @@ What is left out, and nothing else:
 - times are rounded down to a microsecond: those of marks, readings and traced events, and readings in seconds; but
   not of a trial with figures that change then (a step that began in the same microsecond as a tenant's window);
 - of a channel of which no figure needs all readings, every fifth is kept, with the first and the last;
-- of a table of single events that are only counted (page faults), the columns that tell them apart are kept, and each
-  event stands at the mark before it, so that it still lies in the same stage of the workload;
+- of a table of single events that are only counted (page faults, pages dirtied), the columns that tell them apart are
+  kept, and each event stands at the mark before it, so that it still lies in the same stage of the workload;
+- of a table whose order counts (page writes), the columns that figures need are kept, all rows in their order, and of
+  their times tens of milliseconds, never across a moment at which a figure looks (the start of a write-back);
 - of seconds in tables, digits behind the nanosecond;
 - quantiles of channels are made again from the readings when they are asked for.
 
 Records and what workloads printed are as they were sealed; no other row, column or channel is missing. The hashes of
 every sealed file are kept in each trial's manifest: whoever has the whole store can tell that this pack was made of it.
-Opening the pack makes ordinary trials of it (`expand`), which every verb reads.
+Opening the pack makes ordinary trials of it (`expand`), which every verb reads. In such tables rows that are alike, or
+are the pages of one stretch of a disk, are kept as one with their number (format 2; of format 1 are packs of before).
 """
 
 from __future__ import annotations
@@ -43,13 +46,13 @@ from tare.records.sealed import Key, Manifest, Sealed, Thinned, entry_of, files_
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from tare.records.column_codec import PlainColumns, StreamReader, StreamWriter
+    from tare.records.column_codec import PlainColumns, Stream, StreamReader, StreamWriter
 
     Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
     Made: TypeAlias = Mapping[str, Callable[[], npt.NDArray[Any]]]
     Series: TypeAlias = tuple[Made, Mapping[str, Sequence[str]]]  # what `PlainColumns` are made of
 
-FORMAT = 1
+FORMAT = 2
 RESOLUTION_NS = 1000
 EVERY = 5  # readings: one of so many is kept of a channel that no figure needs in full
 _TEXTS = (MANIFEST_FILE, RECORD_FILE, CHANNELS_FILE, OUT_FILE, ERR_FILE)
@@ -61,11 +64,23 @@ _LONGEST_UNIT_NS = 10**9
 
 
 @dataclass(frozen=True)
+class InOrder:
+    """What figures need of a table of single events in their order."""
+
+    columns: tuple[str, ...]
+    rises: str  # the column that rises by one from row to row of one stretch
+    after: TableName  # the table of events at whose times figures look
+    moments: Callable[[Columns], npt.NDArray[Any]]  # other times at which figures look
+    unit_ns: int = 10**7  # times between are rounded down to this
+
+
+@dataclass(frozen=True)
 class Thinning:
     """What the figures need, as those say who make them."""
 
     in_full: Callable[[Mapping[str, Json]], bool]  # whether a figure is made of every reading of this channel
     counted: Mapping[TableName, tuple[str, ...]] = field(default_factory=dict)  # the columns that figures tell apart
+    in_order: Mapping[TableName, InOrder] = field(default_factory=dict)
     exact: frozenset[str] = frozenset()  # TRIAL.ATTEMPT of trials with figures that need their times to the nanosecond
 
     def unit_ns(self, trial: Sealed) -> int:
@@ -97,13 +112,11 @@ def thinned_content(trials: Iterable[Sealed], thinning: Thinning) -> bytes:
     header["marks"] = _add_marks(streams, marks, units)
     header["readings"] = _add_readings(streams, [_thin_readings(each, thinning) for each in sealed], units)
     header["tables"] = {}
-    files = sorted({file for each in sealed for file in each.files if TableName.of(file) is not None})
-    for file in files:
-        chosen = [number for number, each in enumerate(sealed) if file in each.files]
-        tables = [_thin_table(sealed[number], file, marks[number], thinning) for number in chosen]
-        names = list(tables[0])
-        columns = {name: streams.add([_plain(table[name]) for table in tables]) for name in names}
-        header["tables"][file] = {"trials": chosen, "columns": columns}
+    names = {table for each in sealed for file in each.files if (table := TableName.of(file)) is not None}
+    for table in sorted(names, key=lambda name: name.file):
+        chosen = [number for number, each in enumerate(sealed) if table.file in each.files]
+        thinned = (_thin_table(sealed[number], table, marks[number], thinning) for number in chosen)
+        header["tables"][table.file] = {"trials": chosen, **_add_table(streams, table, thinned, thinning)}
     about = strict_json.dump(header)
     return len(about).to_bytes(8, "little") + about + bytes(texts) + bytes(streams.body)
 
@@ -146,20 +159,37 @@ def _thin_readings(trial: Sealed, thinning: Thinning) -> dict[str, tuple[Any, An
     return found
 
 
-def _thin_table(trial: Sealed, file: str, marks: Columns, thinning: Thinning) -> dict[str, Any]:
+def _thin_table(trial: Sealed, name: TableName, marks: Columns, thinning: Thinning) -> dict[str, Any]:
     import numpy as np
 
-    table = {key: _to_a_nanosecond(column) for key, column in columns_of(trial.checked(file)).items()}
+    table = {key: _to_a_nanosecond(column) for key, column in columns_of(trial.checked(name.file)).items()}
     if "t_ns" not in table:
         return table
-    name, t_ns = TableName.of(file), _rounded(table["t_ns"], thinning.unit_ns(trial))
-    if name is None or name not in thinning.counted:
+    unit_ns = thinning.unit_ns(trial)
+    if name in thinning.in_order:
+        return _in_order(trial, table, thinning.in_order[name], unit_ns)
+    t_ns = _rounded(table["t_ns"], unit_ns)
+    if name not in thinning.counted:
         return {**table, "t_ns": t_ns}
-    moments = np.unique(np.append(marks["t_ns"], [0, trial.record.start_ns]))
+    told_apart = [key for key in thinning.counted[name] if key in table]
+    moments = np.unique(np.append(marks["t_ns"], [0, _rounded(trial.record.start_ns, unit_ns)]))
     places = np.searchsorted(moments, t_ns, side="right") - 1
-    kept = {"t_ns": moments[places], **{key: _plain(table[key]) for key in thinning.counted[name]}}
-    order = np.lexsort([*(np.asarray(kept[key], dtype=str) for key in reversed(thinning.counted[name])), kept["t_ns"]])
+    kept = {"t_ns": moments[places], **{key: _plain(table[key]) for key in told_apart}}
+    order = np.lexsort([*(np.asarray(kept[key], dtype=str) for key in reversed(told_apart)), kept["t_ns"]])
     return {key: values[order] for key, values in kept.items()}
+
+
+def _in_order(trial: Sealed, table: Columns, needed: InOrder, unit_ns: int) -> dict[str, Any]:
+    import numpy as np
+
+    order = np.argsort(table["t_ns"], kind="stable")
+    kept = {key: _plain(table[key])[order] for key in ("t_ns", *needed.columns) if key in table}
+    kept["t_ns"] = t_ns = _rounded(kept["t_ns"], unit_ns)
+    looks = columns_of(trial.checked(needed.after.file))["t_ns"] if needed.after.file in trial.files else t_ns[:0]
+    others = -_rounded(-needed.moments(kept), unit_ns)  # up: what was before one is before it still
+    moments = np.unique(np.concatenate([[0], _rounded(looks, unit_ns), others]))
+    places = np.searchsorted(moments, t_ns, side="right") - 1
+    return {**kept, "t_ns": np.maximum(_rounded(t_ns, needed.unit_ns), moments[places])}
 
 
 def _to_a_nanosecond(column: Any) -> Any:
@@ -184,6 +214,29 @@ def _plain(column: Any) -> Any:
     if column.dtype == np.object_:
         values[np.ma.getmaskarray(column)] = None
     return values
+
+
+def _add_table(streams: StreamWriter, name: TableName, tables: Iterable[dict[str, Any]], thinning: Thinning) -> Json:
+    """Its columns; of single events the rows that are alike are one, with how many they were."""
+    if name not in thinning.counted and name not in thinning.in_order:
+        found = list(tables)
+        return {"columns": {key: streams.add([_plain(table[key]) for table in found]) for key in found[0]}}
+    rises = thinning.in_order[name].rises if name in thinning.in_order else ""
+    pairs = [_runs(table, rises) for table in tables]
+    columns = {key: streams.add([table[key] for table, _ in pairs]) for key in pairs[0][0]}
+    return {"columns": columns, "rises": rises, "runs": streams.add([runs for _, runs in pairs])}
+
+
+def _runs(table: dict[str, Any], rises: str) -> tuple[dict[str, Any], Any]:
+    """The first of the rows that are alike, and how many follow with it; `rises` is counted from the row's number."""
+    import numpy as np
+
+    rows = len(table["t_ns"])
+    if rises:
+        table = {**table, rises: table[rises].astype(np.int64) - np.arange(rows)}
+    differs = [column[1:] != column[:-1] for column in table.values()]
+    begins = np.flatnonzero(np.append(True, np.logical_or.reduce(differs))[:rows])
+    return {key: column[begins] for key, column in table.items()}, np.diff(np.append(begins, rows))
 
 
 def _add_marks(streams: StreamWriter, marks: Sequence[Columns], units: Sequence[int]) -> Json:
@@ -250,7 +303,7 @@ def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTri
 
     size = int.from_bytes(content[:8], "little")
     header = strict_json.load(bytes(content[8 : 8 + size]))
-    if header["format"] != FORMAT:
+    if header["format"] not in (1, FORMAT):
         raise ValueError(f"a thinned pack of format {header['format']!r}, which this tare does not know")
     names, units = header["trials"], [int(unit_ns) for unit_ns in header["resolution_ns"]]
     if strange := [name for name in names if not is_trial_folder(name)]:
@@ -371,12 +424,28 @@ def _table_in(reader: StreamReader, name: str, about: Json, count: int) -> Itera
     if TableName.of(name) is None or len(different) < len(about["columns"]):
         raise ValueError(f"{name!r} is no table of a trial")
     columns = {column: reader.take(stream) for column, stream in about["columns"].items()}
-    [lengths] = {tuple(stream.lengths) for stream in columns.values()}
+    runs = reader.take(about["runs"]) if "runs" in about else None
+    [lengths] = {tuple(stream.lengths) for stream in (*columns.values(), *([runs] if runs else []))}
     if len(lengths) != len(about["trials"]):
         raise ValueError(f"{name!r} is not of as many trials as it says")
     words = {column: stream.words for column, stream in columns.items() if stream.is_text}
+    rises = about.get("rises", "")
+    if runs is not None:
+        counts = runs.whole.tolist()
+        if runs.kind != _WHOLE or min(counts, default=1) < 1 or (rises and columns[rises].kind != _WHOLE):
+            raise ValueError(f"{name!r} has rows of an unknown number")
+        reader.count(sum(counts) * len(columns))
     for place, number in enumerate(_numbers_in(about, count)):
-        yield number, ({column: partial(stream.of, place) for column, stream in columns.items()}, words)
+        made = {column: partial(_rows_of, each, place, runs, column == rises) for column, each in columns.items()}
+        yield number, (made, words)
+
+
+def _rows_of(stream: Stream, place: int, runs: Stream | None, rises: bool) -> npt.NDArray[Any]:
+    """One column of one trial; where it is kept in runs, the reverse of `_runs`."""
+    import numpy as np
+
+    values = stream.of(place) if runs is None else np.repeat(stream.of(place), runs.of(place))
+    return values + np.arange(len(values)) if rises else values
 
 
 def _as_made(columns: Columns) -> Made:

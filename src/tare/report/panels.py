@@ -414,13 +414,14 @@ def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, s
     words = grouped(found, lambda each: (each.verdict, verdict_word(each).partition(",")[0]))
     order = sorted(words, key=lambda key: -len(words[key]))
     whole = count_text(len(found), "comparison")
+    every = "both comparisons" if len(found) == 2 else f"all {whole}"
     if len(order) == 1:
         (word, phrase) = order[0]
         spread = _spread(found, places)
         if (by_how_much := _by_how_much(found, places)) is not None:
             beside = [interaction_sentence(each) for each in weighing.interactions if each.factor == "platform"]
-            return word, by_how_much, " ".join([f"{phrase.capitalize()} in all {whole}: {spread}", *beside[:1]])
-        return word, f"{_than(phrase, found, places)} in all {whole}", spread[:1].upper() + spread[1:]
+            return word, by_how_much, " ".join([f"{phrase.capitalize()} in {every}: {spread}", *beside[:1]])
+        return word, f"{_than(phrase, found, places)} in {every}", spread[:1].upper() + spread[1:]
     parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
     parts[0] += f" of {whole}"
     told = [f"{phrase.capitalize()}: {_spread(words[word, phrase], places)}" for word, phrase in order]

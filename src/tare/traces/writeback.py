@@ -359,10 +359,23 @@ def hot_share(times: npt.NDArray[np.int64], hot: float = HOT) -> float | None:
     return float(times[-most:].sum() / times.sum())
 
 
+def edges_ns(t_ns: Ints, stretches: int) -> Ints:
+    """Where each of so many equal stretches of the time of some writes begins, and the end of the last."""
+    if not len(t_ns):
+        return np.zeros(1, np.int64)
+    return np.linspace(t_ns.min(), t_ns.max() + 1, stretches + 1).astype(np.int64)
+
+
+def moments_ns(page_writes: Rows, stretches: int) -> Ints:
+    """What a write must not be moved across, beside the starts of write-backs: then all figures stay as they are."""
+    t_ns = without_ours(page_writes)["t_ns"]
+    return np.concatenate([t_ns.max(keepdims=True, initial=0), edges_ns(t_ns, stretches), edges_ns(t_ns, _STRETCHES)])
+
+
 def concentration(page_writes: Rows, stretches: int) -> Concentration:
     """The unevenness in each of so many equal stretches of time; those without a write are left out."""
     t_ns, keys = np.asarray(page_writes["t_ns"]).astype(np.int64), page_keys(page_writes)
-    edges = np.linspace(t_ns.min(), t_ns.max() + 1, stretches + 1).astype(np.int64) if len(t_ns) else np.zeros(1)
+    edges = edges_ns(t_ns, stretches)
     rows = []
     for begin, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         times = writes_by_page(keys[(t_ns >= begin) & (t_ns < end)])

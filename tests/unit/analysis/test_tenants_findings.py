@@ -82,6 +82,27 @@ def test_the_text_fits_the_terminal_and_names_every_tenant() -> None:
     assert "fairness" in text
 
 
+def test_names_of_levels_are_words_that_are_never_cut_and_name_only_what_differs() -> None:
+    limited = "beside finetune in bare (cpu_shares 2)"
+    own = {
+        "bare": {"platform.direct": False},
+        "runc": {"platform.isolation": ["pid", "ipc"], "platform.network": "none"},
+    }
+    trials = [
+        replace(each, settings={**each.settings, **own[name]})
+        for name in ("bare", "runc")
+        for level, factor in ((1, 1.0), ("beside finetune in bare", 2.0), (limited, 1.5))
+        for each in blocks(level, (factor,), platform=name)
+    ]
+
+    lines = sharing_text(sharing(trials), 80).splitlines()
+
+    assert "runc, beside fine-tuning on bare metal:" in lines
+    assert "bare, beside fine-tuning on bare metal (cpu shares 2):" in lines
+    assert max(map(len, lines)) <= 80
+    assert not any("…" in line for line in lines)
+
+
 def test_a_twin_is_no_second_measurement_of_its_block() -> None:
     alone, shared = blocks(1, (1.0,)), blocks(2, (1.5, 2.0))
     twins = [replace(one, trial=f"{one.trial}-twin", twin=1, metrics=dict.fromkeys(one.metrics, 9.0)) for one in shared]

@@ -12,6 +12,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -20,8 +21,10 @@ from tare.analysis.observations import idle_of
 from tare.base.errors import StoreError, TareError
 from tare.cli import tare as verbs
 from tare.cli.store import thin as thinning
+from tare.parts.find import find
 from tare.records.schema import THINNED_FILE
 from tare.records.store import Store
+from traced_stores import traced_store
 
 
 def tare(*words: str) -> str:
@@ -80,6 +83,63 @@ def test_a_figure_that_was_edited_in_a_thinned_pack_is_found(thinned, tmp_path):
         tare("store", "verify", str(tmp_path / "store"))
 
     assert "step_s: stored" in "\n".join(found.value.__notes__)
+
+
+@pytest.fixture(scope="module")
+def traced(tmp_path_factory) -> tuple[Path, Path]:
+    """A store whose figures are made of write-backs, tare's own among them, and its thinned pack."""
+    rng, count = np.random.default_rng(3), 4000
+    starts = np.sort(rng.integers(0, 30 * 10**6, 60)) * 1000  # intervals are compared to the last digit
+    writes = {
+        "t_ns": rng.integers(0, 30 * 10**9, count), "cpu": np.zeros(count, np.int32),
+        "pid": rng.choice([7, 8], count).astype(np.int32), "dev": np.full(count, 8 << 20, np.int64),
+        "inode": np.zeros(count, np.int64), "page": rng.zipf(1.5, count).clip(0, 500).astype(np.int64),
+        "reason": rng.choice(["periodic", "outside"], count), "role": rng.choice(["tare", "workload"], count),
+        "comm": ["kworker"] * count,
+    }  # fmt: skip
+    begun = {"t_ns": starts, "pid": rng.choice([7, 8], 60).astype(np.int32), "bdi": ["8:0"] * 60,
+             "cgroup_ino": np.ones(60, np.uint64), "reason": ["periodic"] * 60}  # fmt: skip
+    dirtied = {"t_ns": writes["t_ns"][:99], "role": ["workload"] * 99, "page": writes["page"][:99]}
+    tables = {"page_writes": writes, "writeback_start": begun, "writeback_dirty_folio": dirtied}
+    figures = (
+        find("probes", "ftrace")
+        .model_validate({"families": ["writeback"]})
+        .figures(
+            {name: {key: np.asarray(column) for key, column in table.items()} for name, table in tables.items()}, None
+        )
+    )
+    study = {"study": "traced", "platform": ["bare"], "workload": {"null": {}}, "probes": [{"ftrace": ["writeback"]}]}
+    facts = {"place": {}, "counted": {}, "traced": {"probes": ["ftrace"], "rows": {}, "trouble": []}}
+    root = tmp_path_factory.mktemp("traced")
+    traced_store(root / "store", {"aaaa": ({"platform": "bare"}, tables)}, study=study, metrics=figures, facts=facts)
+    tare("store", "pack", str(root / "store"), "--thin", "-o", str(root / "store.tare"))
+    return root / "store", root / "store.tare"
+
+
+def test_verbs_say_the_same_of_page_writes_that_were_thinned(traced):
+    for words, key in ((("analyse", "kernel"), "sections"), (("trace", "simulate"), "runs")):
+        whole, thin = (json.loads(tare(*words, str(path), "--json"))[key] for path in traced)
+        assert [without_times(each) for each in thin] == [without_times(each) for each in whole]
+    whole, thin = (json.loads(tare("store", "verify", str(path), "--json"))["stores"][0] for path in traced)
+    assert (thin["derived"], thin["problems"], thin["thinned"]) == (whole["derived"], [], 1)
+
+
+def without_times(said: dict) -> dict:
+    """Without the share of the time from the first page write to the last, whose times are rounded."""
+    return {name: value for name, value in said.items() if name != "disk_busy_share"}
+
+
+def test_page_writes_that_were_edited_in_a_thinned_pack_are_found(traced, tmp_path):
+    """Its own description says whose writes they are."""
+    edited = tmp_path / "x.tare"
+    with tarfile.open(traced[1]) as tar:
+        members = [(member, tar.extractfile(member).read()) for member in tar.getmembers()]
+    with lzma.open(edited, "wb") as xz, tarfile.open(fileobj=xz, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for member, data in members:
+            tar.addfile(member, io.BytesIO(data.replace(b'["tare","workload"]', b'["Tare","workload"]')))
+    with pytest.raises(TareError) as found:
+        tare("store", "verify", str(edited))
+    assert "written_pages: stored" in "\n".join(found.value.__notes__)
 
 
 def test_trials_whose_figures_need_nanoseconds_keep_them(tmp_path, monkeypatch):

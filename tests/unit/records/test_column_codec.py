@@ -49,6 +49,14 @@ def test_texts_come_back_as_places_in_a_list_of_words():
     assert [each.tolist() for each in found.each()] == [[2, 0, 1], [3]]
 
 
+def test_what_all_are_multiples_of_is_kept_once():
+    writer = StreamWriter()
+
+    about = writer.add([np.array([3_000, 90_000]), np.array([-7_000])])
+
+    assert (about["unit"], len(writer.body)) == (1000, 3)
+
+
 def test_a_clock_that_ticks_evenly_takes_next_to_nothing():
     writer = StreamWriter()
 
@@ -66,6 +74,8 @@ def test_a_clock_that_ticks_evenly_takes_next_to_nothing():
         {"type": "text", "words": []},
         {"level": 3},
         {"scale": 7},
+        {"unit": 0},
+        {"unit": 1 << 63},
         {"type": "text", "words": [[], [], [], []]},
     ],
 )

@@ -23,11 +23,15 @@ from tare.records.parquet import TableFiles, TableName
 from tare.records.schema import THINNED_FILE
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.thin_pack import Thinning, held, thinned_content
+from tare.records.thin_pack import InOrder, Thinning, held, thinned_content
 from tare.records.unpack import KeptFolder, each_pack_once
 
-FAULTS, STARTS = TableName("perf", "faults"), TableName("ftrace", "starts")
-THINNING = Thinning(lambda channel: channel["unit"] == "W", {FAULTS: ("role", "file")})
+FAULTS, STARTS, WRITES = TableName("perf", "faults"), TableName("ftrace", "starts"), TableName("ftrace", "writes")
+THINNING = Thinning(
+    lambda channel: channel["unit"] == "W",
+    {FAULTS: ("role", "file")},
+    {WRITES: InOrder(("role", "page"), "page", STARTS, lambda writes: np.append(2_000_500, writes["t_ns"].max()))},
+)
 CHANNELS = (Channel("gpu.power_w", "W", "gauge"), Channel("memory.used_bytes", "bytes", "gauge"))
 TICKS = 12
 MARKS = [
@@ -48,7 +52,7 @@ def store(tmp_path) -> Path:
 
 
 def sealed(store: Store, trial: str, **changes) -> None:
-    begun = draft(trial, **changes)
+    begun = draft(trial, start_ns=500_500, **changes)
     writer = store.begin(begun)
     with SpoolWriter(writer.spool) as spool:
         spool.channels(CHANNELS)
@@ -59,13 +63,22 @@ def sealed(store: Store, trial: str, **changes) -> None:
         files.add(
             FAULTS,
             {
-                "t_ns": np.array([2_000_100, 1_500_000, 2_500_000]),
-                "role": ["workload", "workload", "daemon"],
-                "file": ["libc", "libc", None],
-                "address": np.array([4096, 8192, 12288], np.uint64),
+                "t_ns": np.array([2_000_100, 1_500_000, 2_500_000, 600_000]),
+                "role": ["workload", "workload", "daemon", "daemon"],
+                "file": ["libc", "libc", None, None],
+                "address": np.array([4096, 8192, 12288, 16384], np.uint64),
             },
         )
         files.add(STARTS, {"t_ns": np.array([2_000_123]), "took_s": np.array([0.1 + 0.2]), "reason": ["sync"]})
+        files.add(
+            WRITES,
+            {
+                "t_ns": np.array([3_000_000, 1_500_000, 2_100_000, 12_345_678, 2_100_000, 2_000_123]),
+                "page": np.array([13, 7, 11, 14, 12, 10]),
+                "role": ["workload"] * 6,
+                "cpu": np.zeros(6, np.int32),
+            },
+        )
         files.write()
     writer.seal(ended(begun), MARKS, "loss 0.1\r\n", "a warning\n")
 
@@ -139,10 +152,19 @@ def test_events_that_are_only_counted_stand_at_the_mark_before_them(thinned):
         faults = thin.trace("aaaa", 1, "perf", "faults")
         starts = thin.trace("aaaa", 1, "ftrace", "starts")
     assert list(faults) == ["t_ns", "role", "file"]
-    assert faults["t_ns"].tolist() == [1_000_000, 2_000_000, 2_001_000]
-    assert np.ma.filled(faults["file"], "").tolist() == ["libc", "libc", ""]
+    assert faults["t_ns"].tolist() == [500_000, 1_000_000, 2_000_000, 2_001_000]  # the first: where the trial began
+    assert np.ma.filled(faults["file"], "").tolist() == ["", "libc", "libc", ""]
     assert starts["t_ns"].tolist() == [2_000_000]
     assert starts["took_s"].tolist() == [0.3]
+
+
+def test_events_whose_order_counts_stand_where_figures_look_and_stretches_of_them_are_kept_as_one(thinned):
+    with Store.open(thinned) as thin:
+        writes = thin.trace("aaaa", 1, *WRITES)
+    assert list(writes) == ["t_ns", "role", "page"]
+    assert writes["page"].tolist() == [7, 10, 11, 12, 13, 14]
+    assert writes["t_ns"].tolist() == [0, 2_000_000, *[2_001_000] * 3, 12_345_000]
+    assert header_of(thinned)["tables"][WRITES.file]["runs"]["lengths"] == [4, 4]
 
 
 def test_the_same_store_makes_the_same_bytes_also_from_a_thinned_pack(store, thinned, tmp_path):
@@ -180,7 +202,8 @@ def changed(pack_file: Path, old: bytes, new: bytes) -> Path:
         (b'"step_s":0.00184', b'"step_s":0.00183', "record.json is not what was sealed"),
         (b"loss 0.1", b"loss 0.2", "out.txt is not what was sealed"),
         (b'"trials":["aaaa.1"', b'"trials":["../a.1"', "is no name of a trial"),
-        (b'"format":1', b'"format":7', "format 7"),
+        (b'"format":2', b'"format":7', "format 7"),
+        (bytes([2, 0, 4, 3] * 2), bytes([2, 0, 4, 5] * 2), "rows of an unknown number"),  # 1, 1, 3, 1: differences
         (b'"unit":"W"', b'"Unit":"W"', "channels.json has a channel without"),
         (b'"trace-perf-faults.parquet":{"trials"', b'"../../perf-faults.parquet":{"trials"', "is no table of a trial"),
     ],
@@ -229,13 +252,22 @@ def test_a_packs_study_is_told_without_a_look_at_its_trials(thinned):
         Store.open(thinned)
 
 
-def rewritten(pack_file: Path, change) -> Path:
-    """The pack with a description that `change` was let at."""
+def content_of(pack_file: Path) -> tuple[bytes, int]:
+    """Its one file, and how long the description in it is."""
     with tarfile.open(pack_file) as tar:
         data = tar.extractfile(THINNED_FILE).read()
-    size = int.from_bytes(data[:8], "little")
-    header = strict_json.load(data[8 : 8 + size])
-    change(header)
+    return data, int.from_bytes(data[:8], "little")
+
+
+def header_of(pack_file: Path):
+    data, size = content_of(pack_file)
+    return strict_json.load(data[8 : 8 + size])
+
+
+def rewritten(pack_file: Path, change) -> Path:
+    """The pack with a description that `change` was let at."""
+    data, size = content_of(pack_file)
+    change(header := header_of(pack_file))
     about = strict_json.dump(header)
     return changed(pack_file, data, len(about).to_bytes(8, "little") + about + data[8 + size :])
 
@@ -249,7 +281,7 @@ HOSTILE = {
     "words that are none": lambda header: column(header, "role").update(words=[1, 2]),
     "half a surrogate pair": lambda header: column(header, "role").update(words=["\ud800", "b"]),
     "a word too few": lambda header: column(header, "role").update(words=["a"]),
-    "columns of two lengths": lambda header: column(header, "role").update(lengths=[4, 2]),
+    "columns of two lengths": lambda header: column(header, "role").update(lengths=[5, 3]),
     "columns of one name": lambda header: header["tables"][FAULTS.file].update(
         columns={
             "T_ns" if name == "role" else name: its for name, its in header["tables"][FAULTS.file]["columns"].items()
@@ -257,6 +289,10 @@ HOSTILE = {
     ),
     "a table of a trial that is not there": lambda header: header["tables"][FAULTS.file].update(trials=[0, -1]),
     "a table twice of a trial": lambda header: header["tables"][FAULTS.file].update(trials=[1, 1]),
+    "runs of words": lambda header: header["tables"][WRITES.file]["runs"].update(type="text", words=list("abcdefgh")),
+    "runs of other trials": lambda header: header["tables"][WRITES.file]["runs"].update(lengths=[3, 5]),
+    "a word that rises": lambda header: header["tables"][WRITES.file].update(rises="role"),
+    "what is not there rises": lambda header: header["tables"][WRITES.file].update(rises="pages"),
     "marks that are numbers": lambda header: header["marks"]["kinds"].update(type="int64", words=["a"]),
     "marks of an unknown edge": lambda header: header["marks"]["kinds"].update(words=["step\nbegin", "step\nover"]),
     "steps that are fractions": lambda header: header["marks"]["steps"].update(type="float64"),

@@ -27,6 +27,7 @@ from tare.traces.writeback import (
     TABLES,
     by_reason,
     concentration,
+    edges_ns,
     episode_count,
     flusher_pages,
     intervals_s,
@@ -288,9 +289,7 @@ def by_stretch(written: Any) -> dict[int, tuple[int, int, float, float]]:
     if not len(written["t_ns"]):
         return {}
     found = concentration(written, STRETCHES)
-    begin, end = int(written["t_ns"].min()), int(written["t_ns"].max()) + 1
-    edges = np.linspace(begin, end, STRETCHES + 1).astype(np.int64)
-    places = np.searchsorted(edges, found.t_ns, side="right") - 1
+    places = np.searchsorted(edges_ns(written["t_ns"], STRETCHES), found.t_ns, side="right") - 1
     rows = zip(found.writes.tolist(), found.pages.tolist(), found.gini.tolist(), found.hot_share.tolist(), strict=True)
     return dict(zip(places.tolist(), rows, strict=True))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from tare.analysis.compare import compare
+from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Comparison, Estimate, Measurement
 from tare.analysis.statistics import median_estimate
 from tare.base.errors import StudyError
@@ -38,13 +41,14 @@ def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]
     usable = [record for record in known if is_usable(record) and METRIC in record.compared]
     found = []
     surroundings = grouped(usable, _surroundings)
-    names = _shown(list(surroundings))
-    for where, records_here in surroundings.items():
+    several = [_around(records_here[0]) for records_here in surroundings.values()]
+    labels = make_labels(several, distinguishing(several))
+    for where, records_here in zip(several, surroundings.values(), strict=True):
         cells = grouped(records_here, lambda record: str(record.settings.get("tenants", 1)))
         alone = cells.get("1", [])
         for level, shared in cells.items():
             if level != "1":
-                found.append(_sharing(level, names[where], shared, alone, margin))
+                found.append(_sharing(level, str(labels.words(where)), shared, alone, margin))
     if not found:
         raise StudyError(_nothing_shared(known))
     return found
@@ -101,19 +105,8 @@ def _step_times(record: Record) -> dict[int, float]:
 
 def _surroundings(record: Record) -> str:
     """Everything about the cell but its tenants, as one key."""
-    return "\n".join(f"{key}={value}" for key, value in sorted(record.settings.items()) if key != "tenants")
+    return json.dumps(_around(record), sort_keys=True, default=str)
 
 
-def _shown(keys: Sequence[str]) -> Mapping[str, str]:
-    """What tells the surroundings apart, in a few words."""
-    split = [key.split("\n") for key in keys]
-    common = set(split[0]).intersection(*split[1:]) if split else set()
-    return {
-        key: ", ".join(_short(line) for line in lines if line not in common)
-        for key, lines in zip(keys, split, strict=True)
-    }
-
-
-def _short(line: str) -> str:
-    name, _, value = line.partition("=")
-    return value if name in ("platform", "workload") else f"{name.rpartition('.')[2]} {value}"
+def _around(record: Record) -> dict[str, Any]:
+    return {key: value for key, value in record.settings.items() if key != "tenants"}

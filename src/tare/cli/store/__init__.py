@@ -321,7 +321,8 @@ def _told(stores: Sequence[StoreLooked], pages: Sequence[PageLooked]) -> Iterato
     if thinned := sum(each.thinned for each in stores):
         yield (
             f"{count_text(thinned, 'trial')} thinned: figures derived to 2 µs from rounded times; other readings, "
-            "exact times and single page faults rest on the SHA-256 of each sealed file, kept in the pack."
+            "exact times, single page faults and further columns of kernel traces rest on the SHA-256 of each sealed "
+            "file, kept in the pack."
         )
     reasons: dict[str, Any] = {}
     for each in stores:
@@ -471,8 +472,8 @@ def pack(store: Path, output: Path | None, thin: bool, as_json: bool) -> None:
     file that are missing are made.
 
     --thin makes it about six times smaller: times to a microsecond, every fifth reading of channels that no figure
-    is made of, page faults without their addresses, and the SHA-256 of every sealed file. Each figure is derived again
-    from what is left; where one cannot be, no pack is made.
+    is made of, page faults without their addresses, page writes in order with times to 10 ms, and the SHA-256 of every
+    sealed file. Each figure is derived again from what is left; where one cannot be, no pack is made.
     """
     from tare.base.text import count_text
     from tare.records.pack import SUFFIX

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tare.analysis.derived import CHANNELS, CLOCKS, FAULT_COLUMNS, with_figures
-from tare.analysis.kernel import faults
+from tare.analysis.kernel import faults, writebacks
+from tare.analysis.nvm.sources import with_flush_latencies
 from tare.base.errors import StoreError
 from tare.figures.rederive import needs_all_readings, rederive
+from tare.records.model import Record
 from tare.records.pack import Packed, pack
 from tare.records.parquet import TableName
 from tare.records.sealed import folder_name
 from tare.records.store import Store
-from tare.records.thin_pack import Thinning
+from tare.records.thin_pack import InOrder, Thinning
+from tare.traces.writeback import STARTS, moments_ns
 
+_COUNTED = ("block_bio_queue", "writeback_dirty_folio", "writeback_single_inode_start", "writeback_single_inode",
+            "writeback_pages_written")  # fmt: skip
 THINNING = Thinning(
     in_full=lambda channel: (
         channel["name"] in CHANNELS or channel["name"].startswith(CLOCKS) or needs_all_readings(channel)
     ),
-    counted={TableName(faults.PROBE, faults.TABLE): FAULT_COLUMNS},
+    counted={
+        TableName(faults.PROBE, faults.TABLE): FAULT_COLUMNS,
+        **{TableName(writebacks.PROBE, name): ("role", "wrote", "pages") for name in _COUNTED},
+    },
+    in_order={
+        TableName(writebacks.PROBE, writebacks.PAGE_WRITES): InOrder(
+            ("pid", "dev", "reason", "role", "page"),
+            rises="page",
+            after=TableName(writebacks.PROBE, STARTS),
+            moments=partial(moments_ns, stretches=writebacks.STRETCHES),
+        )
+    },
 )
 
 
@@ -53,8 +71,8 @@ def _not_derived(store: Store, output: Path) -> dict[str, str]:
                 # An older tare may have claimed less: what the whole store does not give either is not lost here.
                 known = {each.figure for each in rederive(store, whole[record.trial, record.attempt]).differences}
                 found = [str(each) for each in differences if each.figure not in known]
-            before = with_figures(store, whole[record.trial, record.attempt]).metrics
-            after = with_figures(thinned, record).metrics
+            before = _all_figures(store, whole[record.trial, record.attempt])
+            after = _all_figures(thinned, record)
             found += [
                 f"{name}: {before.get(name)!r} and {after.get(name)!r}"
                 for name in {*before, *after}
@@ -63,6 +81,11 @@ def _not_derived(store: Store, output: Path) -> dict[str, str]:
             if found:
                 wrong[folder_name(record.trial, record.attempt)] = found[0]
     return wrong
+
+
+def _all_figures(store: Store, record: Record) -> Mapping[str, float]:
+    [made] = with_flush_latencies(store, [with_figures(store, record)])
+    return made.metrics
 
 
 def _alike(name: str, before: float, after: float) -> bool:

@@ -154,7 +154,7 @@ def throttled_share(side: Side) -> float:
 
 
 def stopped_s(side: Side) -> float:
-    """How long its quota stopped it, at most: the kernel adds up the times of all cores, but counts a period once."""
+    """How long its quota stopped it, at the most: the kernel adds up times of all cores, but counts a period once."""
     summed, periods = (side.metrics.get(f"cgroup_{name}", 0.0) for name in ("throttled_s", "nr_throttled"))
     return min(summed, periods * PERIOD_US / 1e6) if periods else summed
 

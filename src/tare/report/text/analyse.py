@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.analysis.fleet.random_effects import Component, Effect, Fleet, Population, Quantity, Spread, Standing
+from tare.analysis.labels import setting_words
 from tare.analysis.model import Comparison, Estimate
 from tare.analysis.observations import IdlePower
 from tare.analysis.resources.bottlenecks import ADVICE
@@ -13,6 +14,7 @@ from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.resources.tenants import Sharing
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.variability import Plan, Variability
+from tare.base.sides import Neighbours
 from tare.base.text import (
     count_text,
     duration_text,
@@ -25,6 +27,7 @@ from tare.base.text import (
     share_text,
     time_text,
 )
+from tare.records.trials import grouped
 from tare.report.columns import table, wrap
 from tare.report.text.choose import loss_text, sentences
 from tare.report.text.verdict import medians_of
@@ -187,9 +190,16 @@ _HEADS = ("tenants", "who", "alone", "shared", "slowdown", "95 % interval", "ver
 
 
 def sharing_text(found: Sequence[Sharing], width: int) -> str:
-    """One line a tenant, then how fairly the device was shared."""
-    rows = [_tenants_row(one, each) for one in found for each in one.slowdowns]
-    lines = [table(rows, _HEADS, width)] if rows else []
+    """One line a tenant, then how fairly the device was shared. Long names of levels stand above their tenants."""
+    shared = [one for one in found if one.slowdowns]
+    if max((len(_level(one)) for one in shared), default=0) <= width // 8:
+        rows = [_tenants_row(one, each) for one in shared for each in one.slowdowns]
+        lines = [table(rows, _HEADS, width)] if rows else []
+    else:
+        rows = [_tenants_row(one, each)[1:] for one in shared for each in one.slowdowns]
+        head, *told = table(rows, _HEADS[1:], width, indent="  ").splitlines()
+        names = [line for one in shared for line in (f"{_level(one)}:", *[""] * len(one.slowdowns))]
+        lines = [head, *(name or told.pop(0) for name in names)]
     for sentence in (sentence for one in found for sentence in _sentences(one)):
         lines += wrap(sentence, width, indent="  ")
     return "\n".join(lines)
@@ -201,7 +211,9 @@ def _tenants_row(one: Sharing, found: Comparison) -> tuple[str, ...]:
 
 
 def _level(one: Sharing) -> str:
-    return f"{one.tenants} ({one.where})" if one.where else one.tenants
+    """`runc, beside fine-tuning on bare metal`; of several of the same kind `runc, 4`."""
+    tenants = setting_words("tenants", one.tenants) if Neighbours.read(one.tenants) else one.tenants
+    return ", ".join(filter(None, (one.where, tenants)))
 
 
 def _sentences(one: Sharing) -> Iterator[str]:
@@ -231,7 +243,7 @@ def energy_text(found: EnergyFindings, width: int = 80) -> str:
     blocks.append([table(*_per_unit(measured), width)] if any(_units(measured)) else [])
     told = [*map(_cell_sentence, measured), *map(difference_sentence, found.differences)]
     blocks.append(sentences(told, width))
-    blocks.append(sentences((line for each in found.cells for line in _missing(each)), width))
+    blocks.append(sentences(_missing(found.cells), width))
     blocks.append([idle_text(found.idle, width)] if found.idle else [])
     blocks.append(sentences((f"note: {note}" for note in found.notes), width))
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -308,14 +320,16 @@ def _cell_sentence(each: CellEnergy) -> str:
     return f"{told}; {share_text(share.value)} of it is what the idle device would have drawn."
 
 
-def _missing(each: CellEnergy) -> Iterator[str]:
-    if each.without:
-        which = (
-            "no energy"
-            if not each.n
-            else f"no energy in {count_text(each.without, 'trial')} of {each.n + each.without}"
-        )
-        yield f"{each.label}: {which}: {' '.join(map(str, each.doubts))}"
+def _missing(cells: Sequence[CellEnergy]) -> Iterator[str]:
+    """Cells without energy, and why: one sentence for all that lack it for the same reason."""
+    reasons = grouped((each for each in cells if each.without), lambda each: " ".join(map(str, each.doubts)))
+    for reason, alike in reasons.items():
+        if len(alike) == len(cells) > 1 and not any(each.n for each in cells):
+            yield f"no energy in any cell: {reason}"
+            continue
+        for each in alike:
+            some = f" in {count_text(each.without, 'trial')} of {each.n + each.without}" if each.n else ""
+            yield f"{each.label}: no energy{some}: {reason}"
 
 
 def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
