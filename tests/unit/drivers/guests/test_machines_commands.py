@@ -22,7 +22,7 @@ def boot(accel: Accel = "tcg", host: object = None) -> BootContext:
 
 
 def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("qemu", "microvm", "uml"):
+    for module in ("qemu", "uml"):
         monkeypatch.setattr(f"tare.parts.platforms.{module}.platform.machine", lambda: machine)
 
 
