@@ -34,6 +34,10 @@ def load(kind: str, name: str) -> Any:
         return module
     classes = [value for value in vars(module).values() if isinstance(value, type)]
     own = {value.__name__.lower(): value for value in classes if value.__module__ == module.__name__}
+    if name.replace("_", "") not in own:
+        raise ValueError(
+            "{} has no class for {!r}, which SHARED or NAMES of {} has".format(module.__name__, name, kind)
+        )
     return own[name.replace("_", "")]
 
 

@@ -91,7 +91,12 @@ def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | 
     with Store.open(root) as store:
         records = [record for record in usable_attempts(records_of(store), [metric]) if metric in record.compared]
         if not records:
-            known = sorted({name for record in usable_attempts(records_of(store), []) for name in record.metrics})
+            usable = usable_attempts(records_of(store), [])
+            if any(metric in record.metrics for record in usable):
+                raise StudyError(
+                    f"{root}: {metric} of these trials is not compared: they were traced, which costs time."
+                )
+            known = sorted({name for record in usable for name in record.compared})
             raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
         names = list(settings) if settings is not None else _configuration_names(records)
         several = [record.settings for record in records]

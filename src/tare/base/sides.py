@@ -60,7 +60,8 @@ class Neighbours:
 
 def _told(one: str) -> Told:
     name, _, fields = one.partition("(")
-    return name.strip(), fields.removesuffix(")").replace("=", " ")
+    fields = fields.removesuffix(")")
+    return name.strip(), fields if name.endswith(" ") else fields.replace("=", " ")
 
 
 def _split(text: str, between: str) -> list[str]:

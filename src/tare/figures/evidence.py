@@ -1,4 +1,4 @@
-"""What a trial's figures are made of: of one that has just run (seen.py), and of one that was sealed (rederive.py)."""
+"""What a trial's figures are made of: of one that has just run, and of one that was sealed (rederive.py)."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Steps:
     numbers: npt.NDArray[np.int64]
     seconds: Mapping[str, Durations]  # NaN also in steps that a profiler watched: they are of no use for times
     warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth; more where a profiler watched early steps
-    weight: Durations | None = None  # in slices: how much each step counts in a mean (windows.py)
+    weight: Durations | None = None  # in slices: how much each step counts in a mean
 
     def mean(self, values: Durations) -> float:
         """The mean of figures of the measured steps, one for each, NaN where a step has none."""

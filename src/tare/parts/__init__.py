@@ -1,1 +1,1 @@
-"""What can be plugged in, one file each: the file's name is the name in the study."""
+"""What can be plugged in, by kind: a file's name is the name in the study; SHARED of a kind lists files of several."""

@@ -1,4 +1,4 @@
-"""A pack: a whole store in one file, to keep and to send; `Store.open` reads it (unpacking.py).
+"""A pack: a whole store in one file, to keep and to send; `Store.open` reads it (unpack.py).
 
 It is a tar archive, compressed with xz, of what was sealed: store.json, study.yaml, plan.json (what was planned, in
 order) and the files of every sealed trial. Names are sorted and nothing of the day, the user or the machine is in it,

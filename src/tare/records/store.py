@@ -1,7 +1,7 @@
 """A store: a folder that keeps everything that a study's trials have left. `schema.py` shows what is in it.
 
 One writer at a time, any number of readers beside it. Sealed trials never change; the catalogue is an index of them.
-A store that came as one file (packing.py) is read like any other.
+A store that came as one file (pack.py) is read like any other.
 """
 
 from __future__ import annotations

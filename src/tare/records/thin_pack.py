@@ -219,12 +219,20 @@ def _plain(column: Any) -> Any:
 def _add_table(streams: StreamWriter, name: TableName, tables: Iterable[dict[str, Any]], thinning: Thinning) -> Json:
     """Its columns; of single events the rows that are alike are one, with how many they were."""
     if name not in thinning.counted and name not in thinning.in_order:
-        found = list(tables)
+        found = _alike(name, list(tables))
         return {"columns": {key: streams.add([_plain(table[key]) for table in found]) for key in found[0]}}
     rises = thinning.in_order[name].rises if name in thinning.in_order else ""
     pairs = [_runs(table, rises) for table in tables]
+    _alike(name, [table for table, _ in pairs])
     columns = {key: streams.add([table[key] for table, _ in pairs]) for key in pairs[0][0]}
     return {"columns": columns, "rises": rises, "runs": streams.add([runs for _, runs in pairs])}
+
+
+def _alike(name: TableName, tables: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """These tables, if all have the same columns."""
+    if len({frozenset(table) for table in tables}) > 1:
+        raise StoreError(f"the trials have different columns in {name.file}, and cannot be thinned together.")
+    return tables
 
 
 def _runs(table: dict[str, Any], rises: str) -> tuple[dict[str, Any], Any]:
@@ -430,6 +438,8 @@ def _table_in(reader: StreamReader, name: str, about: Json, count: int) -> Itera
         raise ValueError(f"{name!r} is not of as many trials as it says")
     words = {column: stream.words for column, stream in columns.items() if stream.is_text}
     rises = about.get("rises", "")
+    if rises and runs is None:
+        raise ValueError(f"{name!r} has a column that rises, but no runs")
     if runs is not None:
         counts = runs.whole.tolist()
         if runs.kind != _WHOLE or min(counts, default=1) < 1 or (rises and columns[rises].kind != _WHOLE):

@@ -4,7 +4,7 @@ A data set is made in units; `maker(count, seed)` of its module in data/ gives a
 to its files, as pairs of name and bytes. While it is being made a log says what is there already, so that a killed
 run goes on where it stopped; the manifest comes last (see manifest.py).
 
-Run as a program, it needs nothing installed: `python making.py NAME FOLDER COUNT SEED`.
+Run as a program, it needs nothing installed: `python make.py NAME FOLDER COUNT SEED`.
 """
 
 import errno

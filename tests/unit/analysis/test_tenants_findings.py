@@ -101,6 +101,8 @@ def test_names_of_levels_are_words_that_are_never_cut_and_name_only_what_differs
     assert "bare, beside fine-tuning on bare metal (cpu shares 2):" in lines
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
+    narrow = sharing_text(sharing(trials), 50)
+    assert narrow.count("slower") == 4
 
 
 def test_a_twin_is_no_second_measurement_of_its_block() -> None:

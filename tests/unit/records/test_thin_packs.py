@@ -17,6 +17,8 @@ from some_records import draft, ended
 from tare.base import strict_json
 from tare.base.errors import StoreError
 from tare.base.units import Channel
+from tare.records import thin_pack
+from tare.records.column_codec import StreamWriter
 from tare.records.merging import merge
 from tare.records.pack import pack
 from tare.records.parquet import TableFiles, TableName
@@ -292,6 +294,7 @@ HOSTILE = {
     "runs of words": lambda header: header["tables"][WRITES.file]["runs"].update(type="text", words=list("abcdefgh")),
     "runs of other trials": lambda header: header["tables"][WRITES.file]["runs"].update(lengths=[3, 5]),
     "a word that rises": lambda header: header["tables"][WRITES.file].update(rises="role"),
+    "what rises has no runs": lambda header: header["tables"][STARTS.file].update(rises="t_ns"),
     "what is not there rises": lambda header: header["tables"][WRITES.file].update(rises="pages"),
     "marks that are numbers": lambda header: header["marks"]["kinds"].update(type="int64", words=["a"]),
     "marks of an unknown edge": lambda header: header["marks"]["kinds"].update(words=["step\nbegin", "step\nover"]),
@@ -336,3 +339,9 @@ def test_what_was_read_of_a_held_pack_cannot_be_written(thinned):
         for array in [*handed_out, *opened.trace("aaaa", 1, *FAULTS).values()]:
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = array[1]
+
+
+def test_trials_whose_tables_have_different_columns_are_not_thinned_together():
+    tables = [{"t_ns": np.arange(3), "role": np.array(["a"] * 3)}, {"t_ns": np.arange(3)}]
+    with pytest.raises(StoreError, match="different columns in trace-perf-faults"):
+        thin_pack._add_table(StreamWriter(), FAULTS, tables, Thinning(lambda channel: True, {FAULTS: ("role",)}))

@@ -117,7 +117,12 @@ def test_an_unknown_level_in_an_exclusion_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    "level", ["beside torch_infer", "beside torch_train (batch 1), null in qemu+docker (image a in b, cores 1)"]
+    "level",
+    [
+        "beside torch_infer",
+        "beside torch_train (batch 1), null in qemu+docker (image a in b, cores 1)",
+        "beside command (argv ['a=b']) in runc (env A=B)",
+    ],
 )
 def test_the_name_of_a_level_is_read_back_as_its_neighbours(level: str) -> None:
     assert str(Neighbours.read(level)) == level

@@ -20,7 +20,7 @@ from tare.analysis.kernel.model import (
 
 PROBE, TABLE = "syscalls", "syscalls"
 MOST = 10
-BIN_NS = 100_000_000  # over which the table is summed up (parts/probes/syscalls.py)
+BIN_NS = 100_000_000  # over which the table is summed up (parts/probes/ftrace.py)
 
 COLUMNS = (
     Column("cell", "where"),

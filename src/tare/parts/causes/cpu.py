@@ -154,7 +154,10 @@ def throttled_share(side: Side) -> float:
 
 
 def stopped_s(side: Side) -> float:
-    """How long its quota stopped it, at the most: the kernel adds up times of all cores, but counts a period once."""
+    """How long its quota stopped it, at the most: the kernel adds up times of all cores, but counts a period once.
+
+    A period is taken to be 0.1 s, as tare, Docker and Kubernetes set it.
+    """
     summed, periods = (side.metrics.get(f"cgroup_{name}", 0.0) for name in ("throttled_s", "nr_throttled"))
     return min(summed, periods * PERIOD_US / 1e6) if periods else summed
 

@@ -192,14 +192,13 @@ _HEADS = ("tenants", "who", "alone", "shared", "slowdown", "95 % interval", "ver
 def sharing_text(found: Sequence[Sharing], width: int) -> str:
     """One line a tenant, then how fairly the device was shared. Long names of levels stand above their tenants."""
     shared = [one for one in found if one.slowdowns]
-    if max((len(_level(one)) for one in shared), default=0) <= width // 8:
-        rows = [_tenants_row(one, each) for one in shared for each in one.slowdowns]
-        lines = [table(rows, _HEADS, width)] if rows else []
-    else:
-        rows = [_tenants_row(one, each)[1:] for one in shared for each in one.slowdowns]
-        head, *told = table(rows, _HEADS[1:], width, indent="  ").splitlines()
-        names = [line for one in shared for line in (f"{_level(one)}:", *[""] * len(one.slowdowns))]
-        lines = [head, *(name or told.pop(0) for name in names)]
+    rows = [_tenants_row(one, each) for one in shared for each in one.slowdowns]
+    lines = [table(rows, _HEADS, width)] if rows else []
+    if max((len(_level(one)) for one in shared), default=0) > width // 8:
+        head, *told = table([row[1:] for row in rows], _HEADS[1:], width, indent="  ").splitlines()
+        if len(told) == len(rows):  # in a narrow terminal each row is several lines, with its level among them
+            names = [line for one in shared for line in (f"{_level(one)}:", *[""] * len(one.slowdowns))]
+            lines = [head, *(name or told.pop(0) for name in names)]
     for sentence in (sentence for one in found for sentence in _sentences(one)):
         lines += wrap(sentence, width, indent="  ")
     return "\n".join(lines)
