@@ -20,7 +20,7 @@ WRITE = 'printf x > "$1" && stat -c "%t %T" -- "$1"'
 
 @pytest.fixture
 def pretended_gpu() -> Iterator[str]:
-    path = Path(f"/dev/nvidia{990 + secrets.randbelow(9)}")
+    path = Path(f"/dev/nvidia{10_000 + secrets.randbelow(90_000)}")
     os.mknod(path, 0o666 | stat.S_IFCHR, NULL)
     path.chmod(0o666)
     yield str(path)
