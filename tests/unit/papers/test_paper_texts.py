@@ -197,6 +197,17 @@ def test_the_page_has_measured_rows_in_the_table_and_the_others_by_reason(found)
     assert not any("**0.8**" in line for line in energy)
 
 
+def test_a_machine_that_has_measured_no_row_is_a_sentence_and_no_column_of_reasons():
+    here = machine(held(TAX, "small", metrics=["compute_s"]), name="cpu2")
+    there = machine(held("s3-batch", "small", metrics=["step_s"]), name="h200")
+    found = answered(paper("s0"), [here, there])
+    for text in (paper_text(found, ["rows"], 1000), paper_markdown(found, ["rows"])):
+        assert "None of these rows was measured on h200." in text
+        assert "h200 |\n" not in text
+        assert "h200  not measured" not in text
+    assert "None of these rows" not in paper_markdown(answered(paper("s0"), [here]), ["rows"])
+
+
 def test_rows_that_nobody_has_measured_are_a_line_each_below_their_reason_in_a_terminal_too(found):
     text = paper_text(found, ["rows"], 200)
     table, _, rest = text.partition(NOWHERE_MEASURED)

@@ -40,6 +40,18 @@ def test_each_level_has_a_line_with_busy_memory_power_and_energy():
     assert "(within 4.1 %)" in lines[0]
 
 
+def test_a_long_name_has_a_line_of_its_own_and_the_order_is_that_of_the_table():
+    normal = some_weighings.normal().weighing
+    long = "MobileNetV3-L training, page cache cold in every epoch"
+    figures = {name: estimate(value) for name, value in MEDIANS.items()}
+    (first, *_) = normal.comparisons
+    both = replace(normal, comparisons=(replace(first, level=long),), medians={long: figures, first.against: figures})
+    lines = verdict_text(both, 80).splitlines()
+    at = lines.index(f"GPU, {long}:")
+    assert lines[at + 1].startswith("  busy 62.5 % [61.9, 63.1]  idle")
+    assert lines.index(f"GPU, {first.against}:") < at
+
+
 def test_what_to_change_is_said_once_and_calls_that_wait_are_counted():
     text = told()
     assert text.count("use torch.compile or CUDA graphs") == 1

@@ -25,6 +25,8 @@ from tare.papers.pages.rows import (
     by_reason,
     device_text,
     measured_rows,
+    measuring,
+    not_measuring_text,
     ours_text,
     printed_text,
     row_text,
@@ -63,10 +65,11 @@ def paper_markdown(found: Answered, parts: Sequence[str]) -> str:
 def _rows(found: Answered) -> list[str]:
     """The rows that any machine has measured as a table, and the others by the reason."""
     notes = table_notes(found)
-    names = [machine.name for machine in found.machines]
+    names = measuring(found)
     heads = ("", "section", "quantity", f"{found.paper.paper} printed", *names)
     rows = [_row(found, row, names, notes) for row in measured_rows(found)]
-    blocks = [_machines(found), safe(found.paper.note.strip()), *([table(heads, rows)] if rows else [])]
+    told = [found.paper.note.strip(), not_measuring_text(found)]
+    blocks = [_machines(found), *(safe(each) for each in told if each), *([table(heads, rows)] if rows else [])]
     blocks += _note_blocks(notes)
     groups = by_reason(found, notes)
     return [*blocks, NOWHERE_MEASURED, "\n".join(_group(*each, notes) for each in groups.items())] if groups else blocks

@@ -177,6 +177,17 @@ def _unmeasured_rows(found: Answered) -> list[Row]:
     return [row for row in found.paper.rows if found.machines and not _is_measured(found, row)]
 
 
+def measuring(found: Answered) -> list[str]:
+    """The machines that have measured a row; the others would be a column of reasons."""
+    return [each.name for each in found.machines if any(row[each.name].word != NOT_HERE for row in found.rows.values())]
+
+
+def not_measuring_text(found: Answered) -> str:
+    """`None of these rows was measured on h200.`"""
+    others = [each.name for each in found.machines if each.name not in measuring(found)]
+    return f"None of these rows was measured on {' and '.join(others)}." if others else ""
+
+
 def _is_measured(found: Answered, row: Row) -> bool:
     return any(ours.word != NOT_HERE for ours in found.rows[row.id].values())
 
@@ -185,7 +196,7 @@ def table_notes(found: Answered) -> Notes:
     """Every letter of the table and of the groups below it."""
     met: list[Note] = []
     for row in measured_rows(found):
-        met += [note for ours in found.rows[row.id].values() for note in ours_notes(ours)]
+        met += [note for name in measuring(found) for note in ours_notes(found.rows[row.id][name])]
     for row in _unmeasured_rows(found):
         whys = _whys(found, row).values()
         met += [note for why in whys if len(set(whys)) > 1 and parted(why)[0] for note in reason_notes(why)]

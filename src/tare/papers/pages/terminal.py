@@ -19,7 +19,9 @@ from tare.papers.pages.rows import (
     known_change,
     machine_text,
     measured_rows,
+    measuring,
     not_here,
+    not_measuring_text,
     notes_of,
     ours_text,
     parted,
@@ -58,14 +60,14 @@ def paper_text(found: Answered, parts: Sequence[str], width: int = 80) -> str:
 def _rows(found: Answered, width: int) -> list[str]:
     """The rows that any machine has measured, what their letters stand for, and the other rows by the reason."""
     notes = table_notes(found)
-    names = [found.paper.paper, *(machine.name for machine in found.machines)]
-    room = max(map(len, names))
-    lines: list[str] = []
+    names = measuring(found)
+    room = max(map(len, [found.paper.paper, *names]))
+    lines = [*wrap(safe_text(said), width), ""] if (said := not_measuring_text(found)) else []
     for row in measured_rows(found):
         lines += wrap(f"{row.id}  {row.quantity} ({row.section})", width, indent=_INDENT)
         lines += _line(found.paper.paper, printed_text(row, notes), room, width)
-        for name, ours in found.rows[row.id].items():
-            lines += _line(name, ours_text(ours, notes, row.paper.change or ""), room, width)
+        for name in names:
+            lines += _line(name, ours_text(found.rows[row.id][name], notes, row.paper.change or ""), room, width)
     return [*lines, *_note_lines(notes, width), *_unmeasured(found, notes, width)]
 
 

@@ -304,7 +304,9 @@ def _supporting_row(each: Comparison) -> list[str]:
 
 def _gpu_lines(weighing: Weighing, width: int) -> list[str]:
     """Busy, memory, power and energy of each level, what binds it, what to change; nothing where no GPU was watched."""
-    uses = gpu_uses(weighing.medians)
+    sides = [side for each in weighing.comparisons for side in (each.against, each.level)]
+    order = {side: place for place, side in enumerate(dict.fromkeys(sides))}  # as in the table above
+    uses = sorted(gpu_uses(weighing.medians), key=lambda use: order.get(use.level, len(order)))
     if not uses:
         return []
     widest = max(display_width(safe_text(use.level)) for use in uses)
@@ -312,6 +314,8 @@ def _gpu_lines(weighing: Weighing, width: int) -> list[str]:
     for use in uses:
         name = safe_text(use.level)
         first = f"GPU, {name}:{' ' * (widest - display_width(name))} "
+        if widest > width // 3:  # a long name has a line of its own
+            lines, first = [*lines, *wrap(f"GPU, {name}:", width, indent="  ")], "  "
         lines += flow(_gpu_chunks(use, weighing.unit), width, first=first, indent="  ")
     for sentence in _gpu_advice(uses):
         lines += [f"  {line}" for line in wrap(in_units(sentence, weighing.unit), width - 2, indent="  ")]
