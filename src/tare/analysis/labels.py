@@ -71,7 +71,10 @@ _FORMS = {
     "device": "{}",
     "device.type": "{}",
 }
-_WHOLE = {"cold_every_epoch": "page cache cold in every epoch"}  # values that would not read well in their form
+WHOLE = {  # values that would not read well in their form
+    "cold_every_epoch": "page cache cold in every epoch",
+    "warm after epoch 0": "page cache warm after epoch 0",
+}
 
 
 @dataclass(frozen=True)
@@ -209,10 +212,10 @@ def setting_words(name: str, value: Any) -> str:
         return f"{_spaced(last)} {'on' if value in (True, 'true') else 'off'}"
     if value is None or value == "null":
         return f"{_spaced(last)} not set"
-    if isinstance(value, int | float):
+    if isinstance(value, int | float) or (last in _COUNTED and str(value).isdecimal()):
         return _number_words(name, last, float(value))
     if name in _FORMS:
-        return _WHOLE.get(text(value)) or _FORMS[name].format(_plain(value))
+        return WHOLE.get(text(value)) or _FORMS[name].format(_plain(value))
     return f"{_spaced(last)} {_plain(value)}"
 
 

@@ -254,6 +254,8 @@ def test_other_settings_come_last_and_have_plain_names():
         ("workload.batch", 16, "batch 16"),
         ("workload.workers", 1, "1 worker"),
         ("workload.classes", 1000, "1000 classes"),
+        ("workload.steps_per_epoch", "200", "200 steps per epoch"),
+        ("control.page_cache.state", "cold_every_epoch", "page cache cold in every epoch"),
         ("platform.quota", 0.9, "quota 0.9"),
         ("platform.cpus", 2.0, "2 CPUs"),
         ("platform.memory", 2**30, "memory 1 GiB"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import NamedTuple, TypeAlias
 
+from tare.analysis.labels import WHOLE
 from tare.analysis.sentences import too_few_for_interval
 from tare.base.text import (
     count_text,
@@ -375,8 +376,8 @@ def _per_mini_batch(ours: Ours) -> str:
 
 
 def _side(name: str, ours: Ours) -> str:
-    """A level as it is; a figure of the same trials by its name."""
-    return metric_name(name) if ours.metric in ours.sides else name
+    """A level in words; a figure of the same trials by its name."""
+    return metric_name(name) if ours.metric in ours.sides else WHOLE.get(name, name)
 
 
 def _no_ratio(ours: Ours) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tare.analysis.cells import CACHE
 from tare.analysis.fleet.random_effects import Component, Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.labels import setting_words
 from tare.analysis.model import Comparison, Estimate
@@ -64,7 +65,7 @@ def _changes(each: Pipeline) -> list[str]:
 
 
 def _title(each: Pipeline) -> str:
-    named = [each.cell, each.medium and f"on {each.medium}", each.cache and f"cache {each.cache}"]
+    named = [each.cell, each.medium and f"on {each.medium}", each.cache and setting_words(CACHE, each.cache)]
     return ", ".join(part for part in named if part) or "the pipeline"
 
 
@@ -115,7 +116,7 @@ def _number(estimate: Estimate | None) -> str:
 def _media(found: Anatomy) -> list[str]:
     lines = []
     for each in found.media:
-        where = ", ".join(part for part in (each.cell, each.cache and f"cache {each.cache}") if part)
+        where = ", ".join(part for part in (each.cell, each.cache and setting_words(CACHE, each.cache)) if part)
         lines.append(
             f"{where + ', ' if where else ''}{each.workers:g} workers: slowest medium that hides the stall: predicted "
             f"{each.slowest_predicted or 'none'}, measured {each.slowest_by_median or 'none'} by the median, "
