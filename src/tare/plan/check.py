@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tare.base.errors import NothingLeft, TareError, TrialError
-from tare.base.host import Host
+from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers import nvidia
 from tare.drivers.known_programs import conflicts
-from tare.parts.protocols import Part, Platform, Recorder
-from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, place, trials
+from tare.parts.protocols import Machine, Part, Platform, Recorder
+from tare.plan.matrix import (
+    Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, place, trials, usual_machine,
+)  # fmt: skip
 from tare.plan.matrix import cells as cells_of
 from tare.plan.slicing import slicing_obstacles
 from tare.studies.fields import PartChoice
@@ -58,7 +61,7 @@ def check(
     `brought`: what a run would bring with it (a private engine) is not missing.
     """
     planned = trials(study, cells)
-    seconds = _seconds(study, planned, trial_s)
+    seconds = _seconds(study, planned, trial_s, _machine(study, host))
     return Check(
         cells=len(cells),
         trials=tuple(planned),
@@ -80,12 +83,19 @@ def check(
     )
 
 
-def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None) -> tuple[float, ...]:
+def _machine(study: Study, host: Host) -> Machine:
+    """What is known of it: this one's cores, and whether its GPU is on a PCI bus, as no board's is."""
+    if not isinstance(host, LocalHost):
+        return usual_machine(study)
+    return Machine(len(os.sched_getaffinity(0)), big_gpu=Path("/proc/driver/nvidia/gpus").is_dir())
+
+
+def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None, machine: Machine) -> tuple[float, ...]:
     """What each trial takes: measured before, or guessed once for each cell."""
     if trial_s is not None:
         return (trial_s,) * len(planned)
     cells = {id(trial.cell): trial.cell for trial in planned}
-    guesses = {key: guessed_cell_s(study, cell) for key, cell in cells.items()}
+    guesses = {key: guessed_cell_s(study, cell, machine) for key, cell in cells.items()}
     return tuple(guesses[id(trial.cell)] for trial in planned)
 
 

@@ -18,7 +18,7 @@ from tare.base.units import PositiveSeconds, parse_share
 from tare.drivers.load import requests_of
 from tare.drivers.places import launched
 from tare.drivers.torch_programs import Rate
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Machine
 from tare.parts.workloads import command
 
 SERVE = Path("inside") / "tare_inside" / "serve.py"
@@ -127,8 +127,8 @@ class Server(command.Command):
         few = min(self.count, REHEARSED_REQUESTS)
         return self.model_copy(update={"count": few, "warm_up": min(self.warm_up, few)})
 
-    def guessed_s(self, cores: int) -> float | None:
-        return None if self.rate is None else 3.0 + self.count / self.rate
+    def guessed_s(self, machine: Machine) -> float | None:
+        return None if self.rate is None else 2.0 + self.count / self.rate
 
     def about_units(self) -> int | None:
         return self.count + self.warm_up
