@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,15 +10,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tare.base.errors import NothingLeft, TareError, TrialError
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers import nvidia
 from tare.drivers.known_programs import conflicts
 from tare.parts.protocols import Machine, Part, Platform, Recorder
-from tare.plan.matrix import (
-    Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, place, trials, usual_machine,
-)  # fmt: skip
+from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, machine_of, place, trials
 from tare.plan.matrix import cells as cells_of
 from tare.plan.slicing import slicing_obstacles
 from tare.studies.fields import PartChoice
@@ -61,7 +58,7 @@ def check(
     `brought`: what a run would bring with it (a private engine) is not missing.
     """
     planned = trials(study, cells)
-    seconds = _seconds(study, planned, trial_s, _machine(study, host))
+    seconds = _seconds(study, planned, trial_s, machine_of(study, host))
     return Check(
         cells=len(cells),
         trials=tuple(planned),
@@ -81,13 +78,6 @@ def check(
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
-
-
-def _machine(study: Study, host: Host) -> Machine:
-    """What is known of it: this one's cores, and whether its GPU is on a PCI bus, as no board's is."""
-    if not isinstance(host, LocalHost):
-        return usual_machine(study)
-    return Machine(len(os.sched_getaffinity(0)), big_gpu=Path("/proc/driver/nvidia/gpus").is_dir())
 
 
 def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None, machine: Machine) -> tuple[float, ...]:

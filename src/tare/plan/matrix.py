@@ -12,13 +12,16 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from tare.base.errors import StudyError
+from tare.base.host import Host, LocalHost
 from tare.base.sides import REHEARSAL, side_of
 from tare.drivers.cgroups.limits import Limits
 from tare.parts.protocols import Control, Machine, Part, Platform, Probe, Workload
@@ -148,6 +151,13 @@ _TURNS = 1.25  # a side that takes turns is stopped and resumed, and the first s
 def usual_machine(study: Study) -> Machine:
     """What its scale is for, where the machine is not known."""
     return SERVER if study.scale in _SERVERS else SMALL
+
+
+def machine_of(study: Study, host: Host) -> Machine:
+    """What is known of it: this one's cores, and whether its GPU is on a PCI bus, as no board's is."""
+    if not isinstance(host, LocalHost):
+        return usual_machine(study)
+    return Machine(len(os.sched_getaffinity(0)), big_gpu=Path("/proc/driver/nvidia/gpus").is_dir())
 
 
 def guessed_cell_s(study: Study, cell: Cell, machine: Machine) -> float:
