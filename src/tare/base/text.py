@@ -411,7 +411,7 @@ def script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
             options[-1] += f" {word}"
         else:
             options.append(word.replace("=", " ", 1) if word.startswith("-") else word)
-    return _file_name(argv[at]), options
+    return _file_name(argv[at]).removeprefix("tare_inside.programs."), options
 
 
 def _shell_text(argv: Sequence[str]) -> int | None:
