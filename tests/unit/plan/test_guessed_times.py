@@ -35,7 +35,7 @@ def test_a_kept_study_took_about_as_long_as_its_plan_guesses(pack):
     machine = Machine(records[0].facts["device"]["cores"], big_gpu=pack.parent.name == "h200")
     planned = trials(study, cells(study))
     guessed_s = sum(guessed_cell_s(study, trial.cell, machine) for trial in planned) / len(planned) * len(records)
-    assert 1 / 2.2 < guessed_s / taken_s(records) < 2.2
+    assert 0.5 < guessed_s / taken_s(records) < 2
 
 
 def test_a_bound_and_a_rate_are_known_beforehand():
