@@ -111,9 +111,12 @@ def process_status(text=None):
 
 
 def cgroup_limits():
-    """CPU quota and memory limit as seen from inside, in cores and bytes; what is unlimited is left out."""
+    """CPU quota and memory limit as seen from inside, in cores and bytes; what is unlimited is left out.
+
+    So is the period of the quota where it is 0.1 s, as nearly everywhere.
+    """
     folders = _cgroup_folders()
-    limits = {"cpu_quota_cores": _cpu_quota(folders), "memory_limit_bytes": _memory_limit(folders)}
+    limits = dict(_cpu_quota(folders), memory_limit_bytes=_memory_limit(folders))
     return {name: value for name, value in limits.items() if value is not None}
 
 
@@ -247,12 +250,17 @@ def _cpu_quota(folders):
     for folder in folders.get("", []):
         words = _read(folder + "/cpu.max").split()
         if len(words) == 2:
-            return None if words[0] == "max" else int(words[0]) / int(words[1])
+            return {} if words[0] == "max" else _in_periods(int(words[0]), int(words[1]))
     for folder in folders.get("cpu", []):
         quota, period = _read(folder + "/cpu.cfs_quota_us"), _read(folder + "/cpu.cfs_period_us")
         if quota and period:
-            return int(quota) / int(period) if int(quota) > 0 else None
-    return None
+            return _in_periods(int(quota), int(period)) if int(quota) > 0 else {}
+    return {}
+
+
+def _in_periods(quota_us, period_us):
+    found = {"cpu_quota_cores": quota_us / period_us}
+    return found if period_us == 100000 else dict(found, cpu_period_s=period_us / 1e6)
 
 
 def _memory_limit(folders):

@@ -10,7 +10,7 @@ from typing import Any
 
 from tare.analysis.cells import Cells, SeveralWays, baseline_level, cells, level_name, resolve_factor, usual_reach
 from tare.analysis.compare import Contest, contests, largest_floor, pick_baseline
-from tare.analysis.labels import make_labels, text
+from tare.analysis.labels import Namer, make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.sentences import stands_out
@@ -271,6 +271,8 @@ def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str 
     if request.named and base not in levels and levels:
         raise StudyError(unknown_name("level", base, levels))
     # A baseline that the study declares and that has not run yet stays the baseline: the words will say so.
+    if base not in levels and isinstance(request.against, str | int | float):
+        base = Namer([record.settings for record in records], (label.by,)).setting(label.by, request.against)
     return base if len({*levels, base}) > 1 and levels else None
 
 

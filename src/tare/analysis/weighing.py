@@ -12,7 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.hidden import doubts, interactions, withhold
-from tare.analysis.labels import text, workload_kind
+from tare.analysis.labels import LABEL, text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.observations import records_of
@@ -208,7 +208,7 @@ def question(levels: Sequence[str], against: str, by: str, records: Sequence[Rec
 
 def workload(records: Sequence[Record], by: str = "") -> str:
     """What all records ran: the title that the trial stored, else from its settings."""
-    titles = {str(record.facts["title"]) for record in records if record.facts.get("title")}
+    titles = {_title(record) for record in records if record.facts.get("title")}
     if len(titles) == 1:
         return titles.pop()
     names = {text(record.settings.get("workload", "")) for record in records}
@@ -220,6 +220,18 @@ def workload(records: Sequence[Record], by: str = "") -> str:
     known = ("model", "size", "batch", "argv") if names <= {"generate", "finetune"} else ("model", "batch", "argv")
     details = [_detail(name, records) for name in known if f"workload.{name}" != by]
     return " ".join([workload_kind(names.pop()), *(f"({told})" for told in [", ".join(filter(None, details))] if told)])
+
+
+def _title(record: Record) -> str:
+    """As stored; of a server, which an older tare called by its whole command line, the program and the load."""
+    title, held = str(record.facts["title"]), record.settings
+    if (
+        held.get("workload") != "server"
+        or held.get(LABEL) is not None
+        or not isinstance(held.get("workload.argv"), list)
+    ):
+        return title
+    return f"{script_and_options(held['workload.argv'] or [''])[0]}, {title.rpartition(', ')[2]}"
 
 
 def _detail(name: str, records: Sequence[Record]) -> str:

@@ -330,6 +330,9 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
 
+_LONGEST_S = 2e6  # 23 days: a poll takes no more
+
+
 class LocalHost:
     """The device itself. `root` is `/`, or in tests a folder that looks like one."""
 
@@ -352,7 +355,7 @@ class LocalHost:
             start_new_session=True,
         )
         try:
-            out, err = child.communicate(stdin.encode(), timeout=limit_s)
+            out, err = child.communicate(stdin.encode(), timeout=min(limit_s, _LONGEST_S))
         except subprocess.TimeoutExpired:
             out, err = _ended_late(child)
             note = f"\nended by tare: no answer within {limit_s:g} s"

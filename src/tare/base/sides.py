@@ -53,23 +53,22 @@ class Neighbours:
         """Of such a name; None for another level. Older stores have `bare(cpu_shares=2)`."""
         if not isinstance(level, str) or not level.startswith("beside "):
             return None
-        who, *where = _split(level.removeprefix("beside "), " in ")
-        platforms = [_told(one) for each in where for one in _split(each, "+")]
-        return cls(tuple(map(_told, _split(who, ", "))), tuple(platforms))
+        told: dict[bool, list[Told]] = {False: [], True: []}  # by whether it is a platform
+        rest = level.removeprefix("beside ")
+        while part := _PART.match(rest):
+            before, name, opened = part.groups()
+            fields, rest = _fields(rest[part.end() :]) if opened else ("", rest[part.end() :])
+            told[before in (" in ", "+")].append((name, fields.replace("=", " ") if opened == "(" else fields))
+        return cls(tuple(told[False]), tuple(told[True]))
 
 
-def _told(one: str) -> Told:
-    name, _, fields = one.partition("(")
-    fields = fields.removesuffix(")")
-    return name.strip(), fields if name.endswith(" ") else fields.replace("=", " ")
+_NAME, _BETWEEN = r"[^\s(,+]+", r"(?:, | in |\+)"
+_PART = re.compile(rf"({_BETWEEN}|)({_NAME})( ?\()?")
+_END = re.compile(rf"\)(?=$|{_BETWEEN}{_NAME}(?:$| ?\(|{_BETWEEN}))")
 
 
-def _split(text: str, between: str) -> list[str]:
-    """Where it stands outside brackets."""
-    found: list[str] = []
-    for piece in text.split(between):
-        if found and found[-1].count("(") > found[-1].count(")"):
-            found[-1] += between + piece
-        else:
-            found.append(piece)
-    return found
+def _fields(text: str) -> tuple[str, str]:
+    """What stands in the bracket, and behind it. It ends before another part; if it can, where brackets are paired."""
+    ends = [found.start() for found in _END.finditer(text)] or [len(text)]
+    end = next((at for at in ends if text.count("(", 0, at) == text.count(")", 0, at)), ends[0])
+    return text[:end], text[end + 1 :]

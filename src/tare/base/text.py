@@ -273,6 +273,27 @@ def interval_text(low: float, high: float, beside: Iterable[float | None] = ()) 
     return f"[{_signed(low, decimals)}, {_signed(high, decimals)}]"
 
 
+_CPUS = {
+    "0x41 0xd03": "Cortex-A53", "0x41 0xd04": "Cortex-A35", "0x41 0xd05": "Cortex-A55", "0x41 0xd07": "Cortex-A57",
+    "0x41 0xd08": "Cortex-A72", "0x41 0xd09": "Cortex-A73", "0x41 0xd0a": "Cortex-A75", "0x41 0xd0b": "Cortex-A76",
+    "0x41 0xd0c": "Neoverse-N1", "0x41 0xd0d": "Cortex-A77", "0x41 0xd40": "Neoverse-V1", "0x41 0xd41": "Cortex-A78",
+    "0x41 0xd42": "Cortex-A78AE", "0x41 0xd44": "Cortex-X1", "0x41 0xd46": "Cortex-A510", "0x41 0xd47": "Cortex-A710",
+    "0x41 0xd48": "Cortex-X2", "0x41 0xd49": "Neoverse-N2", "0x41 0xd4a": "Neoverse-E1", "0x41 0xd4b": "Cortex-A78C",
+    "0x41 0xd4d": "Cortex-A715", "0x41 0xd4e": "Cortex-X3", "0x41 0xd4f": "Neoverse-V2",
+    "0x4e 0x003": "NVIDIA Denver 2", "0x4e 0x004": "NVIDIA Carmel", "0xc0 0xac3": "AmpereOne",
+}  # fmt: skip
+_CPU_VENDORS = {"0x41": "Arm", "0x46": "Fujitsu", "0x48": "HiSilicon", "0x4e": "NVIDIA", "0x51": "Qualcomm",
+                "0x61": "Apple", "0xc0": "Ampere"}  # fmt: skip
+
+
+def cpu_text(cpu: str) -> str:
+    """A processor's name: ARM's kernel tells numbers only, `implementer 0x41 part 0xd0c`, and records have those."""
+    numbers = re.fullmatch(r"implementer (0x\w+) part (0x\w+)", cpu)
+    if numbers is None or numbers[1] not in _CPU_VENDORS:
+        return cpu
+    return _CPUS.get(f"{numbers[1]} {numbers[2]}", f"{_CPU_VENDORS[numbers[1]]} part {numbers[2]}")
+
+
 def safe_text(text: object) -> str:
     """`text` with every character that could steer a terminal, turn the reading direction or hide, written out."""
     # Cc control, Cf invisible format (also the bidirectional ones), Cs half a surrogate pair, Zl/Zp line separators.
@@ -390,7 +411,7 @@ def script_and_options(argv: Sequence[str]) -> tuple[str, list[str]]:
             options[-1] += f" {word}"
         else:
             options.append(word.replace("=", " ", 1) if word.startswith("-") else word)
-    return _file_name(argv[at]), options
+    return _file_name(argv[at]).removeprefix("tare_inside.programs."), options
 
 
 def _shell_text(argv: Sequence[str]) -> int | None:

@@ -129,8 +129,18 @@ def _search_no_more() -> None:
         gc.freeze()
 
 
+def _is_of_output(error: OSError) -> bool:
+    """Whether it was standard output that took no more, and no file: then it takes nothing now either."""
+    try:
+        click.echo()
+    except OSError as again:
+        return again.errno == error.errno
+    return False
+
+
 def main() -> None:
     """Run, catch, print."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123  (it was closed: `>&-`)
     gc.set_threshold(100_000, 20, 50)  # a table of many rows is no garbage: searching it again and again took a third
     atexit.register(_search_no_more)
     try:
@@ -156,8 +166,10 @@ def main() -> None:
         if error.errno == errno.EMFILE:
             click.echo("tare: too many open files for this shell's limit; `ulimit -n 256` is enough.", err=True)
             sys.exit(3)
-        if not isinstance(error, BrokenPipeError):
+        if not _is_of_output(error):
             raise
-        # `tare show | head`: the reader has had enough. Keep the interpreter from flushing into the pipe again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more as it ends
+        if isinstance(error, BrokenPipeError):  # `tare show | head`: the reader has had enough
+            sys.exit(0)
+        click.echo(f"tare: the output could not be written: {error.strerror}.", err=True)
+        sys.exit(3)

@@ -59,8 +59,8 @@ def command(name: str | None, as_json: bool) -> None:
 
     `tare run NAME --scale smoke` runs one, `tare plan NAME --scale small` lists its trials. The scale cuda, where there
     is one, is small for a server with an NVIDIA GPU; clocks also sets the GPU's clocks, for which it must be
-    yours. Times are estimates for a small machine (full: for a board with a GPU) and for everything in the study,
-    whatever can be run here.
+    yours. Times are estimates for a small machine (cuda: for a server of 16 cores; full: for a board with a GPU) and
+    for everything in the study, whatever can be run here; `tare plan` and `tare run` estimate for this machine.
 
     --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds. With NAME:
     {"name", "asks", "paper", "section", "scales": {SCALE: {"seconds", "cells", "trials", "varies", "needs"}},

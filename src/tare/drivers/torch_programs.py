@@ -14,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
@@ -24,7 +24,7 @@ from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PER_SECOND, parse_quantity
 from tare.drivers.places import SOURCE, Malloc, built_in_env, launched
 from tare.drivers.storage.placing import folder_obstacles, make_synthetic, synthetic_folder
-from tare.parts.protocols import Json, Workload
+from tare.parts.protocols import Json, Machine, Workload
 from tare_inside import named
 from tare_inside.models import Gpt2
 
@@ -33,6 +33,18 @@ _LOOK_FOR_OTHERS = "import importlib.util as u, sys; print(*[name for name in sy
 _LOOK_FOR_CUDA = "import sys, torch; sys.exit(0 if torch.cuda.is_available() else 3)"
 _ABSENT = 3  # the exit code by which the two for torch and CUDA say no
 _PACKAGES = {"PIL": "pillow"}  # what to install, where it is not called as it is imported
+
+
+START_S = 4.0
+"""Start Python, import torch, build the network."""
+
+_MOST_CORES = 16  # more hardly help one mini-batch
+_MACS_A_CORE = 4e9  # each second
+_MACS_A_GPU = 2e12
+_MACS_A_BIG_GPU = 2e13
+_FORWARD_S = {"cpu": 1e-3, "cuda": 3e-3}  # a pass through a network, whatever the size of its work
+_SMALL_NETWORK = 1e7  # multiplications; it has few layers
+_LEAST_AREA = 0.05  # of an image that a network was made for: a smaller one is hardly less work
 
 
 class TorchWorkload(Workload):
@@ -49,6 +61,22 @@ class TorchWorkload(Workload):
     """Where to compute."""
     python: str | None = None
     """The interpreter that has torch, if it is not the platform's own."""
+
+    def macs_per_s(self, machine: Machine) -> float:
+        """Multiplications with their additions, each second."""
+        if self.device == "cuda":
+            return _MACS_A_BIG_GPU if machine.big_gpu else _MACS_A_GPU
+        return _MACS_A_CORE * min(machine.cores, self.most_cores(), _MOST_CORES)
+
+    def most_cores(self) -> float:
+        return self.threads if isinstance(self.threads, int) else math.inf
+
+    def forward_s(self, model: str, batch: int, pixels: int | None, scale: float, machine: Machine) -> float:
+        """One mini-batch: the work grows with the area of an image, and with the square of the network's width."""
+        network = named.find("models", model)
+        area = 1.0 if pixels is None else max((pixels / network.INPUT[-1]) ** 2, _LEAST_AREA)
+        call_s = _FORWARD_S[self.device] / (5 if network.FLOPS < _SMALL_NETWORK else 1)
+        return call_s + float(network.FLOPS) * area * scale**2 * batch / self.macs_per_s(machine)
 
     def torch_obstacles(self, host: Host) -> list[Ruling]:
         """Why the interpreter cannot run it: no PyTorch there, or one that sees no GPU."""
@@ -234,11 +262,14 @@ class DecoderWorkload(TorchWorkload):
         reported = " ".join((requested.err or requested.out).strip().splitlines()[-1:])
         return [obstacle("host.not-asked", f"{python} could not be asked about `{wanted[0]}`: {reported}")]
 
-    def token_s(self, cores: int) -> float:
+    def token_s(self, machine: Machine) -> float:
         """One token through the network, forward, roughly."""
-        layers, heads, vocabulary = Gpt2.SIZES[self.size]
-        layers, width = max(1, round(layers * self.scale)), max(1, round(heads * self.scale)) * Gpt2.HEAD_WIDTH
-        return (12 * layers * width**2 + vocabulary * width) / macs_per_s(self.device, cores)
+        _, heads, vocabulary = Gpt2.SIZES[self.size]
+        width = max(1, round(heads * self.scale)) * Gpt2.HEAD_WIDTH
+        return (12 * self.layers() * width**2 + vocabulary * width) / self.macs_per_s(machine)
+
+    def layers(self) -> int:
+        return max(1, round(Gpt2.SIZES[self.size][0] * self.scale))
 
 
 class ApplicationData:
@@ -288,56 +319,25 @@ def named_or_hint(kind: str, field: str, name: str) -> str:
     raise ValueError(unknown_name(field, name, here))
 
 
-START_S = 5.0
-"""Start Python, import torch, build the network."""
-
-USUAL_CORES = 2  # where the platform does not say
-_MOST_CORES = 16  # more hardly help one mini-batch
-_MACS_A_CORE = 4e9  # each second
-_MACS_A_GPU = 2e12
-_A_STEP_S = {"cpu": 1e-3, "cuda": 4e-3}  # whatever the size of its work
 TRAINED = 3  # forward, and twice as much backward
-_LARGE_PIXELS = 64
-_LARGE_ITEM_S = 4e-3  # read a picture, decode it, resize it
+_LARGE_BYTES = 20_000  # of a file
+_LARGE_ITEM_S = 5e-3  # read a picture, decode it, resize it
 _SMALL_ITEM_S = 1e-4
 _BESIDE = 3  # at most so many loader workers help
 
 
-def macs_per_s(device: str, cores: int) -> float:
-    """Multiplications with their additions, each second."""
-    return _MACS_A_GPU if device == "cuda" else _MACS_A_CORE * min(cores, _MOST_CORES)
+def load_s(data: str, batch: int) -> float:
+    """A mini-batch from its files."""
+    kept = named.find("data", data)
+    return (_LARGE_ITEM_S if kept.BYTES / kept.ITEMS > _LARGE_BYTES else _SMALL_ITEM_S) * batch
 
 
-class Size(NamedTuple):
-    """How large a mini-batch is, and of which network."""
-
-    model: str
-    device: str
-    batch: int
-    pixels: int | None
-    scale: float
-    cores: int = USUAL_CORES
-
-    def forward_s(self) -> float:
-        """One mini-batch: the work grows with the area of an image, and with the square of the network's width."""
-        network = named.find("models", self.model)
-        area = 1.0 if self.pixels is None else (self.pixels / network.INPUT[-1]) ** 2
-        macs = float(network.FLOPS) * area * self.scale**2 * self.batch
-        return macs / macs_per_s(self.device, self.cores)
-
-    def load_s(self) -> float:
-        side = self.pixels or int(named.find("models", self.model).INPUT[-1])
-        return (_LARGE_ITEM_S if side >= _LARGE_PIXELS else _SMALL_ITEM_S) * self.batch
-
-
-def training_s(size: Size, steps: int, workers: int) -> float:
+def training_s(forward_s: float, loading_s: float, steps: int, workers: int) -> float:
     """`steps` mini-batches, their loading beside them as far as there are workers."""
-    compute_s = TRAINED * size.forward_s() + _A_STEP_S[size.device]
-    step_s = max(compute_s, size.load_s() / min(workers, _BESIDE)) if workers else compute_s + size.load_s()
-    return START_S + steps * step_s
+    compute_s = TRAINED * forward_s
+    return START_S + steps * (max(compute_s, loading_s / min(workers, _BESIDE)) if workers else compute_s + loading_s)
 
 
-def inference_s(size: Size, requests: int, *, from_files: bool) -> float:
-    """`requests` requests; those of an application begin with a file."""
-    load_s = size.load_s() if from_files else 0.0
-    return START_S + requests * (size.forward_s() + load_s + _A_STEP_S[size.device])
+def inference_s(request_s: float, requests: int, rate: float | None) -> float:
+    """`requests` requests, not more often than they come."""
+    return START_S + requests * max(request_s, 1 / rate if rate else 0.0)

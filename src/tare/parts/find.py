@@ -40,6 +40,9 @@ def find(kind: Kind, name: str) -> type[Part]:
         return _called(name, _from_entry_point(kind, name))
     found = named.load(f"tare.parts.{kind}", name)
     if isinstance(found, type):  # of a file that several share
+        if not issubclass(found, KINDS[kind]):
+            where = f"{found.__module__}.{found.__name__}, which SHARED of tare.parts.{kind} names,"
+            raise StudyError(f"{name!r}: {where} is not a {KINDS[kind].__name__}: derive it from that class.")
         return _called(name, found)
     for value in vars(found).values():
         if isinstance(value, type) and issubclass(value, KINDS[kind]) and value.__module__ == found.__name__:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import textwrap
 from abc import abstractmethod
 from collections import Counter
@@ -195,6 +196,13 @@ class Platform(Part):
     @abstractmethod
     def sweep(cls, host: Host, name: str) -> None:
         """Remove whatever a dead run made under this site name; nothing there is no error."""
+
+
+class Machine(NamedTuple):
+    """What a plan knows of the machine that its times are guessed for: a small one, or a board, unless it is known."""
+
+    cores: float = 2
+    big_gpu: bool = False  # a server's, and no board's
 
 
 class TenantPlace(NamedTuple):
@@ -419,9 +427,13 @@ class Workload(Part):
         """How long it has the device itself sleep. A trial that slept otherwise is invalid."""
         return 0.0
 
-    def guessed_s(self, cores: int) -> float | None:
-        """What it takes on bare metal with so many cores, roughly, for plans; None where nobody can know."""
-        return None
+    def most_cores(self) -> float:
+        """How many cores it can keep busy, for plans."""
+        return math.inf
+
+    def guessed_s(self, machine: Machine) -> float | None:
+        """What it takes on bare metal of this machine, roughly, for plans; None where nobody can know."""
+        return self.bound_s()
 
     def with_options(self, options: Mapping[str, str | None]) -> Self:
         """The same with other values of its command's options; None takes one away."""

@@ -15,8 +15,8 @@ from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers import nvidia
 from tare.drivers.known_programs import conflicts
-from tare.parts.protocols import Part, Platform, Recorder
-from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, place, trials
+from tare.parts.protocols import Machine, Part, Platform, Recorder
+from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, machine_of, place, trials
 from tare.plan.matrix import cells as cells_of
 from tare.plan.slicing import slicing_obstacles
 from tare.studies.fields import PartChoice
@@ -58,7 +58,7 @@ def check(
     `brought`: what a run would bring with it (a private engine) is not missing.
     """
     planned = trials(study, cells)
-    seconds = _seconds(study, planned, trial_s)
+    seconds = _seconds(study, planned, trial_s, machine_of(study, host))
     return Check(
         cells=len(cells),
         trials=tuple(planned),
@@ -80,12 +80,12 @@ def check(
     )
 
 
-def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None) -> tuple[float, ...]:
+def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None, machine: Machine) -> tuple[float, ...]:
     """What each trial takes: measured before, or guessed once for each cell."""
     if trial_s is not None:
         return (trial_s,) * len(planned)
     cells = {id(trial.cell): trial.cell for trial in planned}
-    guesses = {key: guessed_cell_s(study, cell) for key, cell in cells.items()}
+    guesses = {key: guessed_cell_s(study, cell, machine) for key, cell in cells.items()}
     return tuple(guesses[id(trial.cell)] for trial in planned)
 
 

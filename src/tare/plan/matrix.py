@@ -12,17 +12,19 @@ import hashlib
 import itertools
 import json
 import math
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from tare.base.errors import StudyError
+from tare.base.host import Host, LocalHost
 from tare.base.sides import REHEARSAL, side_of
 from tare.drivers.cgroups.limits import Limits
-from tare.drivers.torch_programs import USUAL_CORES
-from tare.parts.protocols import Control, Part, Platform, Probe, Workload
+from tare.parts.protocols import Control, Machine, Part, Platform, Probe, Workload
 from tare.studies.fields import PartChoice
 from tare.studies.model import Slices, Study
 from tare.studies.reader import Tenancy
@@ -140,24 +142,48 @@ def guessed_trial_s(study: Study) -> float:
     return min(GUESSED_TRIAL_S, study.limit_s)
 
 
-def guessed_cell_s(study: Study, cell: Cell) -> float:
+SMALL = Machine()
+SERVER = Machine(cores=16, big_gpu=True)
+_SERVERS = ("cuda", "clocks")  # scales for one
+_TURNS = 1.25  # a side that takes turns is stopped and resumed, and the first steps of each turn are done in vain
+
+
+def usual_machine(study: Study) -> Machine:
+    """What its scale is for, where the machine is not known."""
+    return SERVER if study.scale in _SERVERS else SMALL
+
+
+def machine_of(study: Study, host: Host) -> Machine:
+    """What is known of it: this one's cores, and whether its GPU is on a PCI bus, as no board's is."""
+    if not isinstance(host, LocalHost):
+        return usual_machine(study)
+    return Machine(len(os.sched_getaffinity(0)), big_gpu=Path("/proc/driver/nvidia/gpus").is_dir())
+
+
+def guessed_cell_s(study: Study, cell: Cell, machine: Machine) -> float:
     """What a trial of this cell takes where nobody has measured one yet: its parts guess, and are added up."""
-    everyone = cell.everyone()
-    guesses = [tenant.workload.guessed_s(_cores(tenant)) for tenant in everyone]
-    if None in guesses:
-        return guessed_trial_s(study)
-    # Tenants share the cores, so that their work adds up; their platforms are made side by side.
-    total = sum(guess for guess in guesses if guess is not None)
+    longest_s = shared_s = 0.0
+    for tenant in cell.everyone():
+        guess = tenant.workload.guessed_s(_share(tenant, machine))
+        if guess is None:
+            return guessed_trial_s(study)
+        longest_s = max(longest_s, guess)
+        shared_s += guess * min(1.0, tenant.workload.most_cores() / machine.cores)
+    # Tenants share the cores, so that work that fills them adds up; their platforms are made side by side.
+    total = max(longest_s, shared_s)
+    total *= 1 if study.design.slices is None else _TURNS
     for platform in reversed(cell.platforms):
         total = total * platform.slowness() + platform.extra_s
     total += TRIAL_S + sum(part.extra_s for part in (*cell.controls, *cell.probes))
     return min(total, study.limit_s)
 
 
-def _cores(tenant: PlannedTenant) -> int:
-    """The cores that a tenant asks for; of a machine that is not known yet, a small one's."""
+def _share(tenant: PlannedTenant, machine: Machine) -> Machine:
+    """What a tenant may use of it."""
     platform = tenant.platforms[0]
-    return (platform.cores if isinstance(platform, Limits) else None) or USUAL_CORES
+    if not isinstance(platform, Limits):
+        return machine
+    return machine._replace(cores=platform.cores or platform.quota or max(1, machine.cores - platform.leave_idle))
 
 
 def disk_bytes(study: Study, trials: Iterable[tuple[Trial, float]]) -> int:
@@ -172,7 +198,8 @@ def disk_bytes(study: Study, trials: Iterable[tuple[Trial, float]]) -> int:
 
 def planned_s(study: Study, cells: Sequence[Cell], repeats: Sequence[Cell] = ()) -> float:
     """What all blocks of these cells take; `repeats` are those that run twice in each."""
-    return study.repeat.max * sum(guessed_cell_s(study, cell) for cell in (*cells, *repeats))
+    machine = usual_machine(study)
+    return study.repeat.max * sum(guessed_cell_s(study, cell, machine) for cell in (*cells, *repeats))
 
 
 OnDevice: TypeAlias = tuple[tuple[str, str], ...]  # what is said of a fleet's device: (("device", "orin-1"), ...)

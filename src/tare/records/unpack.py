@@ -211,6 +211,8 @@ def _told_of(pack: Path) -> Iterator[None]:
         yield
     except _Refused as error:
         raise StoreError(f"{pack}: this pack is refused: {error}. Nothing of it was read.{error.advice}") from None
+    except MemoryError:
+        raise StoreError(f"{pack}: there is not enough memory to open this pack. Nothing of it was read.") from None
 
 
 def _remove(folder: Path, owner: int) -> None:

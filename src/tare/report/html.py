@@ -33,7 +33,7 @@ from tare.analysis.sentences import (
     verdict_word,
     what_costs,
 )
-from tare.base.text import NUMBER_AND_UNIT, count_text, metric_name, quantity_texts, safe_text
+from tare.base.text import NUMBER_AND_UNIT, count_text, cpu_text, metric_name, quantity_texts, safe_text
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import grouped
@@ -250,8 +250,7 @@ def _sides(comparison: Comparison) -> tuple[str, str]:
 
 def _machine(device: Mapping[str, Any]) -> str:
     """`Neoverse-N1, 2 cores`: enough to tell the reports of two machines apart."""
-    cpu = str(device.get("cpu", ""))
-    named = device.get("board") or device.get("gpu") or (cpu if "implementer" not in cpu else device.get("machine"))
+    named = device.get("board") or device.get("gpu") or cpu_text(str(device.get("cpu") or device.get("machine", "")))
     cores = device.get("cores")
     return ", ".join(
         [*([str(named)] if named else []), *([count_text(cores, "core")] if isinstance(cores, int) else [])]

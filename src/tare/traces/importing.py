@@ -379,6 +379,8 @@ def opened(path: Path, whole: bool = True) -> Iterator[Opened]:
     """
     if not path.exists():
         raise NoSuchInput(f"{path}: no such file or folder.")
+    if not path.is_file() and not path.is_dir():
+        raise StudyError(f"{path} is a pipe or a device, and a trace is read more than once: write it to a file first.")
     with TemporaryDirectory(prefix="tare-trace-") as spill:
         if path.is_dir():
             if not (path / HEADER).exists():

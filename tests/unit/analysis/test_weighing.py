@@ -391,6 +391,26 @@ def test_a_study_may_name_its_baseline_with_the_fields_that_tell_it_apart(agains
     assert weigh(FakeStore(records, {"compare": {"against": against}})).against == expected
 
 
+def test_a_server_of_an_older_store_is_called_by_its_program_too():
+    argv = ["python3", "-m", "tare_inside.programs.small_server", "18474", "2"]
+    stored = {"title": "tare_inside.programs.small_server 18474 2, 100 requests/s"}
+    settings = {"workload": "server", "workload.argv": argv}
+    records = [
+        record(name, block, 0.002, settings=settings, facts=stored) for block in range(6) for name in ("bare", "runc")
+    ]
+    assert weigh(FakeStore(records)).question == "container (runc) vs bare metal, small_server, 100 requests/s"
+
+
+def test_a_baseline_that_has_not_run_yet_is_called_as_it_will_be():
+    beside = "beside finetune in bare"
+    batches = [record("bare", block, 0.002, settings={"workload.batch": n}) for block in range(6) for n in (16, 32)]
+    shared = [record("bare", block, 0.002, settings={"tenants": beside}) for block in range(6)]
+
+    by_batch = {"compare": {"by": "workload.batch", "against": {"workload.batch": 64}}}
+    assert weigh(FakeStore(batches, by_batch)).against == "batch 64"
+    assert weigh(FakeStore(shared, {"compare": {"by": "tenants", "against": 1}})).against == "alone"
+
+
 def test_a_study_may_name_a_number_or_a_stack_as_its_baseline():
     batches = [record("bare", block, 0.002, settings={"workload.batch": n}) for block in range(6) for n in (16, 64)]
     stacks = [record(name, block, 0.002) for block in range(6) for name in ("bare", "qemu+docker")]

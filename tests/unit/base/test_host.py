@@ -28,6 +28,10 @@ def test_a_command_past_its_limit_dies_with_its_whole_group():
     assert time.monotonic() - begin < 10
 
 
+def test_a_limit_of_ages_is_a_limit_like_any_other():
+    assert [LocalHost().run(["true"], limit_s=limit_s).code for limit_s in (3e6, 1e10, float("inf"))] == [0, 0, 0]
+
+
 def test_a_command_that_left_its_group_does_not_hold_us_past_the_limit():
     begin = time.monotonic()
     done = LocalHost().run(["sh", "-c", "echo said; setsid sleep 8 & sleep 8"], limit_s=0.3)

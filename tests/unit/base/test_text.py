@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tare.base.text import (
     count_text,
+    cpu_text,
     duration_text,
     effect_text,
     interval_text,
@@ -239,3 +240,10 @@ def test_an_option_that_stands_twice_cannot_be_given_one_value_but_be_taken_away
 )
 def test_a_step_is_called_what_it_is_in_its_workload(workloads: list[str], metric: str, name: str) -> None:
     assert metric_name(metric, unit_of(workloads)) == name
+
+
+def test_a_processor_that_the_kernel_tells_by_numbers_has_a_name():
+    told = {"0x41 part 0xd0c": "Neoverse-N1", "0x41 part 0xd42": "Cortex-A78AE", "0x4e part 0x004": "NVIDIA Carmel"}
+    told |= {"0x41 part 0xfff": "Arm part 0xfff", "0x99 part 0x001": "implementer 0x99 part 0x001"}
+    assert {cpu: cpu_text(f"implementer {cpu}") for cpu in told} == told
+    assert cpu_text("AMD EPYC 7B13") == "AMD EPYC 7B13"

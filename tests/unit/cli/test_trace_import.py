@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,10 @@ def test_what_is_no_trace_is_refused_in_a_sentence(tmp_path: Path, name: str, sa
 
     with pytest.raises(TareError, match=said):
         run(tmp_path / name)
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path):
+    """One with a writer lost its first events without a word: the beginning is read to see what it is."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(TareError, match="is a pipe or a device, and a trace is read more than once"):
+        run(tmp_path / "pipe")

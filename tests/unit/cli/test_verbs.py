@@ -239,3 +239,13 @@ def test_a_closed_pipe_is_no_traceback():
     assert done.stdout.startswith("controls")
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["--version", "list parts", "list parts --json", "plan --help"])
+def test_output_that_cannot_be_written_is_one_line_and_no_success(verb):
+    line = f"{shlex.quote(sys.executable)} -m tare.cli {verb}"
+    full = subprocess.run(f"{line} >/dev/full", check=False, shell=True, capture_output=True, text=True, timeout=60)
+    assert full.returncode == 3
+    assert full.stderr == "tare: the output could not be written: No space left on device.\n"
+    closed = subprocess.run(f"{line} >&-", check=False, shell=True, capture_output=True, text=True, timeout=60)
+    assert (closed.returncode, closed.stderr) == (0, "")

@@ -75,12 +75,13 @@ def test_quota_and_memory_limit_are_cores_and_bytes_and_unlimited_is_absent(tmp_
         for name, text in files.items():
             (tmp_path / name.replace("__", ".")).write_text(text)
         folders = {"": [str(tmp_path)]}
-        found = {"cpu": fingerprint._cpu_quota(folders), "memory": fingerprint._memory_limit(folders)}
+        found = {**fingerprint._cpu_quota(folders), "memory": fingerprint._memory_limit(folders)}
         return {name: value for name, value in found.items() if value is not None}
 
     assert limits() == {}
     assert limits(cpu__max="max 100000\n", memory__max="max\n") == {}
-    assert limits(cpu__max="150000 100000\n", memory__max="1073741824\n") == {"cpu": 1.5, "memory": 1 << 30}
+    assert limits(cpu__max="150000 100000\n", memory__max="1073741824\n") == {"cpu_quota_cores": 1.5, "memory": 1 << 30}
+    assert limits(cpu__max="5000 10000\n", memory__max="max\n") == {"cpu_quota_cores": 0.5, "cpu_period_s": 0.01}
 
 
 def test_the_old_cgroups_are_understood_too(tmp_path: Path) -> None:
@@ -88,10 +89,10 @@ def test_the_old_cgroups_are_understood_too(tmp_path: Path) -> None:
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
     (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
 
-    assert fingerprint._cpu_quota({"cpu": [str(tmp_path)]}) == 0.5
+    assert fingerprint._cpu_quota({"cpu": [str(tmp_path)]}) == {"cpu_quota_cores": 0.5}
     assert fingerprint._memory_limit({"memory": [str(tmp_path)]}) is None
     (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
-    assert fingerprint._cpu_quota({"cpu": [str(tmp_path)]}) is None
+    assert fingerprint._cpu_quota({"cpu": [str(tmp_path)]}) == {}
 
 
 def test_a_broken_torch_and_no_numpy_leave_the_rest_standing(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from tare.base.errors import StudyError
 from tare.base.host import Scope
 from tare.base.processes import Owner
 from tare.parts.find import KINDS, find, names
+from tare.parts.probes import power
 from tare.parts.protocols import Control, Probe
 from tare.testing import FakeHost
 from tare.trial.sampler import Sampler
@@ -40,6 +41,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_right_one():
     assert "no platform 'dokcer'." in str(caught.value)
     assert "Did you mean 'docker'?" in str(caught.value)
     assert "bare" in str(caught.value)
+
+
+def test_a_class_of_a_shared_file_that_is_no_part_of_the_kind_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tare.parts.probes.power.PowerRails", type("PowerRails", (), {"__module__": power.__name__}))
+    with pytest.raises(StudyError, match=r"'power_rails': tare\.parts\.probes\.power\.PowerRails, .* is not a Probe"):
+        find("probes", "power_rails")
 
 
 # Parts of other packages

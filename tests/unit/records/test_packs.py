@@ -100,6 +100,16 @@ def test_a_pack_is_never_written(packed):
         opened.begin(draft("dddd"))
 
 
+def test_too_little_memory_for_a_pack_is_told_and_leaves_nothing(packed, temporary, monkeypatch):
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(unpack, "_unpack", fails)
+    with pytest.raises(StoreError, match=r"not enough memory to open this pack\. Nothing of it was read\."):
+        Store.open(packed)
+    assert list(temporary.iterdir()) == []
+
+
 def test_the_folder_goes_when_the_store_is_closed(packed, temporary):
     with Store.open(packed) as opened:
         assert opened.root.stat().st_mode & 0o777 == 0o700

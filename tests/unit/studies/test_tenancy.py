@@ -130,3 +130,11 @@ def test_the_name_of_a_level_is_read_back_as_its_neighbours(level: str) -> None:
         (("null", ""),), (("bare", "cpu_shares 2"),)
     )
     assert Neighbours.read(4) is Neighbours.read("4") is None
+
+
+@pytest.mark.parametrize(
+    "field", ["argv sh -c 'echo ('", "label a) b", "label :), x 1", "label (a), b in (c)", "label ("]
+)
+def test_a_bracket_too_many_in_a_field_hides_nothing_of_the_level(field: str) -> None:
+    neighbours = Neighbours((("command", field), ("null", "")), (("qemu", "cores 1"), ("docker", field)))
+    assert Neighbours.read(str(neighbours)) == neighbours

@@ -12,6 +12,7 @@ from tare.analysis.labels import WHOLE
 from tare.analysis.sentences import too_few_for_interval
 from tare.base.text import (
     count_text,
+    cpu_text,
     effect_text,
     interval_text,
     metric_name,
@@ -466,7 +467,7 @@ def machine_text(machine: Machine) -> str:
 
 def device_text(machine: Machine) -> str:
     known = dict(machine.device)
-    told = [str(known[name]) for name in ("board", "cpu") if name in known]
+    told = [cpu_text(str(known[name])) for name in ("board", "cpu") if name in known]
     told += [count_text(int(known["cores"]), "core")] if "cores" in known else []
     told += [size_text(float(known["memory_bytes"]))] if "memory_bytes" in known else []
     told += [str(known["gpu"])] if "gpu" in known else []

@@ -156,10 +156,10 @@ def throttled_share(side: Side) -> float:
 def stopped_s(side: Side) -> float:
     """How long its quota stopped it, at the most: the kernel adds up times of all cores, but counts a period once.
 
-    A period is taken to be 0.1 s, as tare, Docker and Kubernetes set it.
+    A period is 0.1 s, as tare, Docker and Kubernetes set it, unless another was found inside.
     """
     summed, periods = (side.metrics.get(f"cgroup_{name}", 0.0) for name in ("throttled_s", "nr_throttled"))
-    return min(summed, periods * PERIOD_US / 1e6) if periods else summed
+    return min(summed, periods * (side.number("cgroup.cpu_period_s") or PERIOD_US / 1e6)) if periods else summed
 
 
 class CpuQuota(Cause):

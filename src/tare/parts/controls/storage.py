@@ -64,7 +64,7 @@ class Storage(Control):
     restore_rank: ClassVar[int] = 5  # what is throttled and mounted goes before any other knob (faults.md D4)
     hold_rank: ClassVar[int] = 10  # before the page cache is cooled or warmed: it is the copy's that counts
 
-    extra_s: ClassVar[float] = 8.0  # the medium is made, filled, and its limits measured
+    extra_s: ClassVar[float] = 5.0  # the medium is made, filled, and its limits measured
 
     path: Annotated[Path, AfterValidator(_no_medium), AfterValidator(absolute)] | None = None
     """A folder on the medium. The copy is kept there, in `tare-data`, and used again while it is current."""

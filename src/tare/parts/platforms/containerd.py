@@ -16,8 +16,8 @@ from tare.base.processes import Identity
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
-from tare.drivers.containers import engine
-from tare.drivers.containers.engine import Patience
+from tare.drivers.containers import daemons
+from tare.drivers.containers.daemons import Patience
 from tare.drivers.containers.oci import PATH, SHELLS_OWN, Bundle, Runtime, bundle_config, make_file, number_in
 from tare.drivers.containers.place import ContainerPlace
 from tare.drivers.containers.roots import Bind
@@ -62,7 +62,7 @@ class Containerd(Runc):
         stack.callback(self.remove, host, made.name)
         folder = _folder(made.name)
         host.run(["mkdir", "-p", "-m", "0711", "--", f"{folder}/env"]).checked()
-        engine.containerd(host, folder, _PATIENCE)
+        daemons.containerd(host, folder, _PATIENCE)
         config = bundle_config(made)
         # Its own /run would hide it, so that it comes after that.
         config["mounts"].append(_shown(Bind(f"{folder}/env", _SEEN_AT)))
@@ -84,12 +84,12 @@ class Containerd(Runc):
         if host.run(["test", "-d", folder]).code != 0:
             return
         tree.empty(host, tree.own_folders(host, name))
-        engine.containerd(host, folder, _PATIENCE)
+        daemons.containerd(host, folder, _PATIENCE)
         for words in (["tasks", "delete", "--force", name], ["containers", "delete", name]):
             done = host.run([*_ctr(name), *words])
             if done.code != 0 and _NOT_THERE not in done.err:
                 raise TrialError(f"containerd could not remove the container {name}: {done.err.strip()}")
-        engine.stop_containerd(host, folder, _PATIENCE)
+        daemons.stop_containerd(host, folder, _PATIENCE)
         host.run(["rm", "-rf", "--one-file-system", "--", folder]).checked()
 
 
@@ -102,7 +102,7 @@ def _folder(name: str) -> str:
 
 
 def _ctr(name: str) -> list[str]:
-    return ["ctr", "--address", engine.containerd_socket(_folder(name)), "--namespace", _NAMESPACE]
+    return ["ctr", "--address", daemons.containerd_socket(_folder(name)), "--namespace", _NAMESPACE]
 
 
 def _shown(bind: Bind) -> dict[str, Json]:

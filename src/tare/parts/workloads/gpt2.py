@@ -11,10 +11,11 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.torch_programs import START_S, TRAINED, DecoderWorkload
+from tare.parts.protocols import Machine
 from tare_inside.models import Gpt2
 
 REHEARSED_REQUESTS, REHEARSED_OUTPUT = 2, 8
-_CALL_S = 2e-3  # whatever the size of the network
+_LAYER_S = 2.5e-4  # whatever the size of the network
 
 
 class Generate(DecoderWorkload):
@@ -64,9 +65,9 @@ class Generate(DecoderWorkload):
     def units(self) -> int | None:
         return self.requests * (self.output - 1)
 
-    def guessed_s(self, cores: int) -> float | None:
-        token_s = self.token_s(cores) * self.batch
-        request_s = self.output * (token_s + _CALL_S) + self.prompt * token_s
+    def guessed_s(self, machine: Machine) -> float | None:
+        token_s = self.token_s(machine) * self.batch
+        request_s = self.output * (token_s + self.layers() * _LAYER_S) + self.prompt * token_s
         return START_S + (self.requests + min(2, self.warm_up)) * request_s
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
@@ -76,6 +77,7 @@ class Generate(DecoderWorkload):
 
 REHEARSED_STEPS = 3
 _STEP_S = 5e-3  # whatever the size of the network
+_TOGETHER = {"cpu": 4, "cuda": 1}  # many tokens at once take a core so much less than one after another
 
 
 class Finetune(DecoderWorkload):
@@ -148,10 +150,10 @@ class Finetune(DecoderWorkload):
     def units(self) -> int | None:
         return self.epochs * self.steps_per_epoch if self.marks else 0
 
-    def guessed_s(self, cores: int) -> float | None:
+    def guessed_s(self, machine: Machine) -> float | None:
         passes = TRAINED + self.checkpointing - (self.method == "lora")  # adapters need no gradients of the weights
-        tokens = self.batch * self.accumulate * self.length
-        return START_S + self.epochs * self.steps_per_epoch * (passes * tokens * self.token_s(cores) + _STEP_S)
+        tokens = self.batch * self.accumulate * self.length / _TOGETHER[self.device]
+        return START_S + self.epochs * self.steps_per_epoch * (passes * tokens * self.token_s(machine) + _STEP_S)
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         requested = self.model_dump(mode="json", exclude={"malloc", "python", "marks"})

@@ -16,7 +16,7 @@ from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds, Seconds
 from tare.drivers.kernel_files import text_of, waking_clock
 from tare.drivers.places import built_in_env, launched
-from tare.parts.protocols import Workload
+from tare.parts.protocols import Machine, Workload
 
 LOG_PERIOD_S = 0.1
 LEAST_SLEEP_S, LEAST_SETTLE_S = 60.0, 30.0  # a meter's counter has to move before the sleep and after it
@@ -65,7 +65,7 @@ class Idle(Workload):
     def asleep_s(self) -> float:
         return self.duration if self.state == "suspended" else 0.0
 
-    def guessed_s(self, cores: int) -> float | None:
+    def guessed_s(self, machine: Machine) -> float | None:
         return self.settle * (2 if self.state == "suspended" else 1) + self.duration
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
@@ -113,7 +113,7 @@ class Null(Workload):
     def title(self) -> str:
         return "nothing (the null workload)"
 
-    def guessed_s(self, cores: int) -> float | None:
+    def guessed_s(self, machine: Machine) -> float | None:
         return 0.2
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:

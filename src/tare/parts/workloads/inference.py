@@ -12,14 +12,16 @@ from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds
 from tare.drivers.torch_programs import (
+    START_S,
     ApplicationData,
     Rate,
     ServingWorkload,
-    Size,
     data_complaints,
     inference_s,
+    load_s,
     named_or_hint,
 )
+from tare.parts.protocols import Machine
 from tare_inside import named
 
 REHEARSED_REQUESTS = 5
@@ -70,9 +72,9 @@ class TorchInfer(ServingWorkload):
     def units(self) -> int | None:
         return self.requests
 
-    def guessed_s(self, cores: int) -> float | None:
-        size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
-        return inference_s(size, self.requests + self.warm_up, from_files=False)
+    def guessed_s(self, machine: Machine) -> float | None:
+        forward_s = self.forward_s(self.model, self.batch, self.pixels, self.scale, machine)
+        return inference_s(forward_s, self.requests + self.warm_up, self.rate)
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         requested = self.model_dump(mode="json", exclude={"rate", "malloc", "python"})
@@ -136,9 +138,10 @@ class Application(ServingWorkload):
     def units(self) -> int | None:
         return self.requests
 
-    def guessed_s(self, cores: int) -> float | None:
-        size = Size(self._network(), self.device, self.batch, self.pixels, self.scale, cores)
-        return inference_s(size, self.requests + self.warm_up, from_files=True)
+    def guessed_s(self, machine: Machine) -> float | None:
+        forward_s = self.forward_s(self._network(), self.batch, self.pixels, self.scale, machine)
+        data = str(named.find("applications", self.name).DATA)
+        return inference_s(forward_s + load_s(data, self.batch), self.requests + self.warm_up, self.rate)
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         requested = self.model_dump(mode="json", exclude={"name", "items", "rate", "malloc", "python"})
@@ -242,6 +245,9 @@ class LoadGen(ServingWorkload):
     def inputs(self) -> tuple[Path, ...]:
         data = self._data()
         return () if data is None else (data.folder,)
+
+    def guessed_s(self, machine: Machine) -> float | None:
+        return START_S + self.min_duration
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         renamed = {"target_latency", "min_duration"}

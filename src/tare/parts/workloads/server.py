@@ -14,11 +14,12 @@ from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_
 from tare.base.errors import TrialError
 from tare.base.host import Host, Job, LocalHost, shares_workdir
 from tare.base.rulings import Ruling, obstacle
+from tare.base.text import script_and_options
 from tare.base.units import PositiveSeconds, parse_share
 from tare.drivers.load import requests_of
 from tare.drivers.places import launched
 from tare.drivers.torch_programs import Rate
-from tare.parts.protocols import Json
+from tare.parts.protocols import Json, Machine
 from tare.parts.workloads import command
 
 SERVE = Path("inside") / "tare_inside" / "serve.py"
@@ -111,6 +112,7 @@ class Server(command.Command):
         return found
 
     def title(self) -> str:
+        """Its program and its load; ports and the like tell people nothing."""
         if self.label is not None:
             return super().title()
         load = f"{self.concurrency} in flight"
@@ -118,7 +120,7 @@ class Server(command.Command):
             load = "as recorded"
         elif self.rate is not None:
             load = f"{self.rate:g} requests/s"
-        return f"{super().title()}, {load}"
+        return f"{script_and_options(self._argv())[0]}, {load}"
 
     def settings(self) -> dict[str, Json]:
         return {name: value for name, value in super().settings().items() if value is not None}
@@ -127,8 +129,8 @@ class Server(command.Command):
         few = min(self.count, REHEARSED_REQUESTS)
         return self.model_copy(update={"count": few, "warm_up": min(self.warm_up, few)})
 
-    def guessed_s(self, cores: int) -> float | None:
-        return None if self.rate is None else 3.0 + self.count / self.rate
+    def guessed_s(self, machine: Machine) -> float | None:
+        return None if self.rate is None else 2.0 + self.count / self.rate
 
     def about_units(self) -> int | None:
         return self.count + self.warm_up

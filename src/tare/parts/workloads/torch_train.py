@@ -19,7 +19,8 @@ from tare.base.errors import unknown_name
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
 from tare.drivers.storage.placing import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
-from tare.drivers.torch_programs import Size, TorchWorkload, training_s
+from tare.drivers.torch_programs import TorchWorkload, load_s, training_s
+from tare.parts.protocols import Machine
 from tare_inside import named
 
 REHEARSED_STEPS = 5
@@ -165,12 +166,12 @@ class TorchTrain(TorchWorkload):
             return self.epochs * self.steps_per_epoch
         return None if self.data_path is not None else self.epochs * (self._item_count() // self.batch)
 
-    def guessed_s(self, cores: int) -> float | None:
+    def guessed_s(self, machine: Machine) -> float | None:
         steps = self.steps_per_epoch or (None if self.data_path else self._item_count() // self.batch)
         if steps is None:
             return None
-        size = Size(self.model, self.device, self.batch, self.pixels, self.scale, cores)
-        return training_s(size, self.epochs * steps, self.workers)
+        forward_s = self.forward_s(self.model, self.batch, self.pixels, self.scale, machine)
+        return training_s(forward_s, load_s(self.data, self.batch), self.epochs * steps, self.workers)
 
     def saves(self) -> bool:
         return self.checkpoint_every is not None

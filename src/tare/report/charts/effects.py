@@ -34,11 +34,9 @@ def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str], numbers: 
     headline = [each for each in weighing.comparisons if each.effect is not None]
     if not headline:
         return None
-    bases = {each.against for each in headline}
-    base = bases.pop() if len(bases) == 1 else weighing.against
-    names = level_names([base, *(each.level for each in headline)], weighing.by)
+    names = level_names([weighing.against, *(each.level for each in headline)], weighing.by)
     reading = f"{_reading(headline, names)}{not_all_drawn(len(headline))}"
-    what = f"{weighing.called}, against {names[base]}"
+    what = f"{weighing.called}, against {names[weighing.against]}"
     chart = _chart(headline[:MOST_LANES], numbers, names, what)
     return Figure("effects", f"Effect on {what}", reading, chart, _HEADERS, _rows(headline, level_hrefs))
 

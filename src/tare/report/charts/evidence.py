@@ -69,15 +69,17 @@ class ReportData:
                 if each.level in names and each.against in names
             )
 
+        comparisons = ours(weighing.comparisons)
+        bases = {each.against for each in comparisons}
         of_job = replace(
             weighing,
-            comparisons=ours(weighing.comparisons), tested=ours(weighing.tested), others=ours(weighing.others),
+            comparisons=comparisons, tested=ours(weighing.tested), others=ours(weighing.others),
             measurements=tuple(
                 replace(each, level=names[each.level]) for each in weighing.measurements if each.level in names
             ),
             medians={names[level]: held for level, held in weighing.medians.items() if level in names},
             phases={names[level]: held for level, held in weighing.phases.items() if level in names},
-            against=names.get(weighing.against, weighing.against),
+            against=bases.pop() if len(bases) == 1 else weighing.against,
         )  # fmt: skip
         return ReportData(
             of_job,

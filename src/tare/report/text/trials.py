@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tare.base.sides import is_rehearsal
-from tare.base.text import has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text, unit_of
+from tare.base.text import cpu_text, has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text, unit_of
 from tare.records.model import AA_REPEAT, Record, varied
 from tare.records.trials import grouped
 from tare.report.columns import table, wrap
@@ -144,9 +144,9 @@ def plain_text(value: Any) -> str:
 
 
 def _told(name: str, value: Any) -> str:
-    """A number whose name has a unit is told in it; anything else as it is."""
+    """A number whose name has a unit is told in it, a processor by its name; anything else as it is."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return quantity_text(name, value) if is_number and has_unit(name) else plain_text(value)
+    return quantity_text(name, value) if is_number and has_unit(name) else cpu_text(plain_text(value))
 
 
 def _column(records: Sequence[Record], metric: str) -> list[str]:

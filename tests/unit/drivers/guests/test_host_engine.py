@@ -15,8 +15,8 @@ import pytest
 from guest_without_a_machine import Guest
 from tare.base.errors import ObstacleError
 from tare.base.host import LocalHost
-from tare.drivers.containers import engine
-from tare.drivers.containers.engine import Patience
+from tare.drivers.containers import daemons, engine
+from tare.drivers.containers.daemons import Patience
 from tare.drivers.guests import place as guest_place
 from tare.drivers.guests.place import GuestPlace
 from tare.parts.platforms.docker import Docker
@@ -104,15 +104,15 @@ def test_where_none_answers_one_is_started_inside_used_from_here_and_stopped(ins
 def test_the_engine_that_answers_inside_is_taken_and_left_running(inside, tmp_path):
     install(tmp_path, DOCKERD)
     place = str(Path(engine.SYSTEM_SOCKET).parent / "other")
-    path = engine.socket_in(place)
-    engine.launch(inside, place, lambda: engine.why_silent(path), Patience(60, 60))
+    path = daemons.socket_in(place)
+    daemons.launch(inside, place, lambda: engine.why_silent(path), Patience(60, 60))
     try:
         Path(engine.SYSTEM_SOCKET).symlink_to(path)
         with engine.opened(inside) as client:
             assert client.ping()
         assert engine.answers(inside)
     finally:
-        assert engine.stop_in(inside, place, Patience(60, 60))
+        assert daemons.stop_in(inside, place, Patience(60, 60))
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_noth
 def test_an_engine_lives_by_its_state_since_one_that_is_just_starting_has_no_command_line(state, lives):
     host = FakeHost(files={"/proc/12/stat": f"12 (dockerd) {state} 1 12", "/proc/12/cmdline": ""})
 
-    assert engine._may_live(host, "12") is lives
-    assert not engine._may_live(host, "13")
+    assert daemons._may_live(host, "12") is lives
+    assert not daemons._may_live(host, "13")
 
 
 def test_without_an_engine_installed_inside_the_sentence_says_so(inside, tmp_path):

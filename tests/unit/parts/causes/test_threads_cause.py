@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tare.parts.causes.cpu import CpuQuota, Threads, thread_options
@@ -98,3 +99,6 @@ def test_a_stop_on_sixteen_cores_at_once_is_as_long_as_its_period_and_not_sixtee
 
     assert isinstance(found, Suspicion)
     assert found.evidence == "a quota of 1 core, throttled in 35 periods (at most 29% of the run)."
+    shorter = CpuQuota().examine(replace(slow, facts={"cgroup.cpu_period_s": 0.01}), Side("bare metal", "bare"))
+    assert isinstance(shorter, Suspicion)
+    assert "at most 3% of the run" in shorter.evidence

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from test_generate_workload import answering
 
 from tare.parts.find import find
+from tare.parts.protocols import Machine
 from tare.parts.workloads.gpt2 import Finetune
 from tare.testing import FakeHost
 
@@ -35,8 +36,8 @@ def test_the_order_is_what_the_program_reads(tmp_path: Path) -> None:
     "more", [{"size": "medium"}, {"batch": 8}, {"accumulate": 2}, {"length": 200}, {"checkpointing": True}]
 )
 def test_more_of_everything_is_guessed_to_take_longer(more: dict[str, Any]) -> None:
-    usual, longer = Finetune().guessed_s(2), Finetune.model_validate(more).guessed_s(2)
-    adapters = Finetune(method="lora").guessed_s(2)
+    usual, longer = Finetune().guessed_s(Machine()), Finetune.model_validate(more).guessed_s(Machine())
+    adapters = Finetune(method="lora").guessed_s(Machine())
     assert usual is not None and longer is not None and adapters is not None
     assert adapters < usual < longer
 

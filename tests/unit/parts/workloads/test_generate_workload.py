@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from tare.base.host import Completed
 from tare.parts.find import find
+from tare.parts.protocols import Machine
 from tare.parts.workloads.gpt2 import Generate
 from tare.testing import FakeHost
 
@@ -43,13 +44,13 @@ def test_the_order_is_what_the_program_reads(tmp_path: Path) -> None:
 
 
 def test_more_of_everything_is_guessed_to_take_longer() -> None:
-    small = Generate().guessed_s(2)
+    small = Generate().guessed_s(Machine())
     assert small is not None
     for more in ({"size": "medium"}, {"batch": 8}, {"output": 200}, {"requests": 50}):
-        longer = Generate.model_validate(more).guessed_s(2)
+        longer = Generate.model_validate(more).guessed_s(Machine())
         assert longer is not None
         assert longer > small
-    tiny = Generate(size="tiny").guessed_s(2)
+    tiny = Generate(size="tiny").guessed_s(Machine())
     assert tiny is not None
     assert tiny < small
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tare.base.errors import TareError
 from tare.base.host import Completed, LocalHost
 from tare.parts.find import find
+from tare.parts.protocols import Machine
 from tare.parts.workloads import idle as idle_workload
 from tare.parts.workloads.idle import Idle, Null
 from tare.plan.check import _sleeps_badly
@@ -103,7 +104,7 @@ def test_only_with_logging_is_there_a_period(workdir: Path) -> None:
 def test_a_board_with_a_clock_that_can_wake_it_can_be_suspended(tmp_path: Path, monkeypatch) -> None:
     assert SUSPENDED.obstacles(pretended(tmp_path, monkeypatch)) == []
     assert SUSPENDED.title() == "a suspended device, 1800 s"
-    assert (SUSPENDED.asleep_s(), SUSPENDED.guessed_s(4)) == (1800.0, 2040.0)
+    assert (SUSPENDED.asleep_s(), SUSPENDED.guessed_s(Machine(4))) == (1800.0, 2040.0)
     assert (Idle().asleep_s(), SUSPENDED.shortened().asleep_s()) == (0.0, 0.0)
     assert Idle().obstacles(FakeHost()) == []
 

@@ -172,3 +172,15 @@ def test_what_does_not_go_together_is_refused(fields: dict[str, Any], says: str)
 def test_a_missing_file_of_requests_is_an_obstacle(tmp_path: Path) -> None:
     server = Server(argv=("true",), port=8000, requests=tmp_path / "none.txt")
     assert [each.code for each in server.obstacles(LocalHost())] == ["needs.file"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "title"),
+    [
+        ({"argv": ["python3", "-m", "tare_inside.programs.small_server", "18474", "2"]}, "small_server, 1 in flight"),
+        ({"argv": ["llama-server", "--port", "8080"], "rate": "100/s"}, "llama-server, 100 requests/s"),
+        ({"argv": ["python3", "app.py", "8080"], "label": "my model"}, "my model"),
+    ],
+)
+def test_a_server_is_called_by_its_program_and_its_load(fields: dict[str, Any], title: str) -> None:
+    assert Server.model_validate({"port": 8080, **fields}).title() == title
