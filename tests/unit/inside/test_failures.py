@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -130,6 +132,18 @@ def test_other_ends_name_the_field_to_change(problem: Exception, says: str) -> N
     assert sentence is not None
     assert says in sentence
     assert "\n" not in sentence
+
+
+def test_the_end_of_a_program_is_not_spent_on_a_search_for_garbage(tmp_path: Path) -> None:
+    script = (
+        "import gc, sys; from tare_inside.programs.running import program; gc.disable()\n"
+        "class Ring:\n    def __del__(self): print('searched')\n"
+        "ring = Ring(); ring.itself = ring; del ring\n"
+        "sys.exit(program(lambda job: {'steps': 1}, dict(outcome=sys.argv[1], fingerprint=sys.argv[2]), ('steps',)))"
+    )
+    files = (str(tmp_path / "outcome.json"), str(tmp_path / "fingerprint.json"))
+    done = subprocess.run([sys.executable, "-c", script, *files], check=True, capture_output=True, text=True)
+    assert done.stdout == '{"steps": 1}\n'
 
 
 def test_a_mistake_of_ours_is_not_explained_away() -> None:

@@ -121,11 +121,9 @@ def _no_engine() -> Ruling:
 
 def connect(host: Host) -> Any:
     """A client of the SDK for the first engine that answers; raises `ObstacleError` with what to do."""
-    if stopped := own_obstacles(host):
-        raise ObstacleError("docker cannot be used here.", stopped)
-    found = find()
-    if found is None:  # it went away between the two questions
-        raise ObstacleError("docker cannot be used here.", [_no_engine()])
+    found = find() if isinstance(host, LocalHost) and not sdk_obstacles() else None
+    if found is None:
+        raise ObstacleError("docker cannot be used here.", own_obstacles(host) or [_no_engine()])
     return client(found.socket, _REQUEST_WITHIN_S)
 
 
