@@ -156,7 +156,7 @@ def ran_everywhere(
     return everything
 
 
-@pytest.mark.rotates(4)
+@pytest.mark.rotates(8)
 @pytest.mark.parametrize(("preset", "platform"), places())
 def test_a_workload_runs_on_both_sides_adds_up_and_computes_the_same(
     preset: Preset, platform: str, ran_everywhere: Callable[[str], dict[str, Ran]]

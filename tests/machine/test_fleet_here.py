@@ -226,7 +226,7 @@ def test_a_run_that_is_asked_to_end_says_who_goes_on_without_it(fleet, start):
     assert device.knobs() == KNOBS
 
 
-@pytest.mark.turns(2, 1)
+@pytest.mark.turns(4, 1)
 def test_a_wrong_host_key_is_refused_and_the_others_go_on(fleet, start):
     fleet.write(two={"host_key": fleet.devices["one"].host_key})
     run = start(0.2, 1, "--on", "one", "--on", "two")

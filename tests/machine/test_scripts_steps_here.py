@@ -71,7 +71,7 @@ def test_every_kind_of_loop_has_its_own_steps_and_times_on_every_platform(folder
     pytest.fail(f"off by more than {AGREE:.0%}: { {key: found for key, found in best.items() if found > AGREE} }")
 
 
-@pytest.mark.turns(2, 1)
+@pytest.mark.turns(4, 3)
 def test_two_ranks_under_torchrun_find_each_other_in_a_container_and_the_first_is_marked(folder: Path) -> None:
     python = shlex.quote(sys.executable)
     line = f"{python} -m torch.distributed.run --standalone --nproc_per_node 2 -m own_times distributed\nexit $?"

@@ -119,7 +119,7 @@ def torchrun(workdir: Path, env: dict[str, str]) -> Exit:
     return LocalHost().spawn(Command.model_validate(fields).job(LocalHost(), workdir, seed=1)).wait(240)
 
 
-@pytest.mark.turns(2)  # three imports of torch each; a script in two ranks runs every day
+@pytest.mark.turns(4, 0)  # three imports of torch each; on odd days test_attach_scripts.py has such a one
 def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Path) -> None:
     for _ in range(ATTEMPTS):
         (workdir / "marks.bin").unlink(missing_ok=True)
@@ -134,7 +134,7 @@ def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Pat
     pytest.fail("off by more than the script's own time allows")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4, 2)
 def test_all_ranks_under_torchrun_end_with_the_same_step(workdir: Path) -> None:
     ended = torchrun(workdir, {"TARE_ATTACH": json.dumps({"stop_after_steps": 4})})
 
