@@ -37,7 +37,7 @@ def run_forked(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[.
 
 @pytest.fixture(scope="module")
 def ran(run_forked: Callable[..., Path]) -> Callable[..., Path]:
-    return cache(lambda *line: run_forked(*line))
+    return cache(run_forked)
 
 
 @pytest.mark.rotates(2)
