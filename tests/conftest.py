@@ -168,7 +168,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=_longest_first)
     if sweeps.deep():
         return
-    left_out = {item for item in items if item.get_closest_marker("deep")} | _another_days(items)
+    left_out = {item for item in items if item.get_closest_marker("deep")}
+    left_out |= _another_days([item for item in items if item not in left_out])  # no day's turn is one that is left out
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
 

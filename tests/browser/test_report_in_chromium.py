@@ -119,7 +119,7 @@ ALL_HAVE = {
 }  # fmt: skip
 
 
-@pytest.mark.rotates(2)  # test_report_pictures.py draws all of these every day
+@pytest.mark.rotates(4)  # test_report_pictures.py draws all of these every day
 @pytest.mark.parametrize("name", STORES)
 def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str, page_of: Callable[[str], str]) -> None:
     for width, scheme in ((DESKTOP, "dark"), (TELEPHONE, "light")):

@@ -55,6 +55,8 @@ def scratch(tmp_path: Path) -> Path:
 def site(scratch: Path) -> Iterator[str]:
     name = f"tare-clean-{secrets.token_hex(4)}"
     yield name
+    if not left(name) and remains_of(name, scratch) is None:
+        return  # Docker's sweep waits for a container that may still come
     for platform in ("containerd", "docker", "lxc", "nspawn", "podman", "runc", "gvisor", "bare"):
         with contextlib.suppress(Exception):
             find.find("platforms", platform).sweep(LocalHost(), name)  # type: ignore[attr-defined]

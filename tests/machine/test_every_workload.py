@@ -156,7 +156,7 @@ def ran_everywhere(
     return everything
 
 
-@pytest.mark.rotates(4)
+@pytest.mark.rotates(8)
 @pytest.mark.parametrize(("preset", "platform"), places())
 def test_a_workload_runs_on_both_sides_adds_up_and_computes_the_same(
     preset: Preset, platform: str, ran_everywhere: Callable[[str], dict[str, Ran]]
@@ -195,7 +195,7 @@ def ran(study: dict[str, Any], folder: Path, data: Path) -> tuple[list[dict[str,
 
 
 @pytest.mark.machine("root", "runc")
-@pytest.mark.turns(2, 0)
+@pytest.mark.turns(4, 2)
 def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_path: Path, data: Path) -> None:
     """Corrupt pictures are one level, and the next one works; test_failures.py has the other ways to fail."""
     folder = tmp_path / "pictures"

@@ -19,7 +19,7 @@ from tare.fleet.inventory import load_inventory
 from tare.fleet.ssh import Refused, Unreachable, ask
 from tare.records.store import Store
 
-pytestmark = [pytest.mark.machine("sshd"), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.machine("sshd"), pytest.mark.turns(4)]
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def test_a_study_runs_over_three_devices_and_leaves_each_as_it_was(fleet, start)
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_is_not_run_again(fleet, start):
     run = start(4, 1, "--on", "one")
     until(lambda: is_sleeping(fleet.devices["one"], run), "the trial runs", 90)
-    (worker,) = _children(run.process.pid, f"child {run.process.pid} workers")
+    (worker,) = _children(run.process.pid, f"dask_processes {run.process.pid} workers")
     os.kill(worker, signal.SIGKILL)
     assert run.wait() == 0, run.said()
     assert "the worker that drove it died; another one takes over" in run.said()
@@ -226,7 +226,7 @@ def test_a_run_that_is_asked_to_end_says_who_goes_on_without_it(fleet, start):
     assert device.knobs() == KNOBS
 
 
-@pytest.mark.turns(2, 1)
+@pytest.mark.turns(4, 1)
 def test_a_wrong_host_key_is_refused_and_the_others_go_on(fleet, start):
     fleet.write(two={"host_key": fleet.devices["one"].host_key})
     run = start(0.2, 1, "--on", "one", "--on", "two")

@@ -16,7 +16,7 @@ from fleet_runs import Run, is_sleeping, sleeping
 from sshd_devices import KNOBS, until
 from tare.records.store import Store
 
-pytestmark = [pytest.mark.machine("sshd"), pytest.mark.machine("python 3.6"), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.machine("sshd"), pytest.mark.machine("python 3.6"), pytest.mark.turns(4)]
 
 MARKING = """
 import os

@@ -4,16 +4,15 @@ Beside other tests most trials are disturbed, which would make them invalid and 
 makes them suspect. What is looked at is that each was run to its end and sealed, and that every verb that the study
 names reads what was kept.
 
-Importing torch is most of a trial. Within two days run with it so many studies that together they have every platform x
-workload that any study has, half of them each day, and on every other day a quarter of those few that have the other
+Importing torch is most of a trial. Within four days run with it so many studies that together they have every platform
+x workload that any study has, a quarter of them each day, and within eight also those few that have the other
 combinations of platform x workload x probe. The rest run with programs that do not compute (program_without_torch.py),
-on the same platforms, with the same controls, tenants and probes, a quarter of them each day; `make deep` has all of
+on the same platforms, with the same controls, tenants and probes, an eighth of them each day; `make deep` has all of
 them, with torch and without.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import shlex
 import subprocess
@@ -84,19 +83,16 @@ def covering(parts: int = 3) -> list[str]:
 
 @cache
 def with_torch_today() -> frozenset[str]:
-    """On even days the second half, which takes less, and a quarter of the other few."""
+    """A quarter of those with every pair, and an eighth of the other few."""
     pairs, day = covering(2), sweeps.chosen()
-    if day % 2:
-        return frozenset(pairs[::2])
     others = [name for name in covering() if name not in pairs]
-    return frozenset([*pairs[1::2], *others[day // 2 :: sweeps.EIGHTHS // 2]])
+    return frozenset([*pairs[day % QUARTERS :: QUARTERS], *others[day :: sweeps.EIGHTHS]])
 
 
 @cache
 def without_torch_today() -> frozenset[str]:
-    """A quarter of the others, another one each day."""
-    others = [name for name in STUDIES if name not in with_torch_today()]
-    return frozenset(others[sweeps.chosen() % QUARTERS :: QUARTERS])
+    """An eighth of all, another one each day, but for those that run with torch today."""
+    return frozenset(STUDIES[sweeps.chosen() :: sweeps.EIGHTHS]) - with_torch_today()
 
 
 def params() -> list[Any]:
@@ -146,7 +142,7 @@ def test_few_studies_have_every_combination() -> None:
     assert len(with_torch_today()) <= len(covering())
 
 
-def test_in_two_days_every_platform_and_workload_runs_with_torch_and_in_eight_with_every_probe(
+def test_in_four_days_every_platform_and_workload_runs_with_torch_and_in_eight_with_every_probe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     days = []
@@ -154,8 +150,9 @@ def test_in_two_days_every_platform_and_workload_runs_with_torch_and_in_eight_wi
         monkeypatch.setenv("TARE_SWEEP", str(day))
         days.append(with_torch_today.__wrapped__())
     every = {found[:2] for name in STUDIES for found in combinations(name)}
-    for two in itertools.pairwise(days):
-        assert {found[:2] for name in frozenset.union(*two) for found in combinations(name)} == every
+    for first in range(len(days) - QUARTERS + 1):
+        four = frozenset.union(*days[first : first + QUARTERS])
+        assert {found[:2] for name in four for found in combinations(name)} == every
     assert frozenset.union(*days) >= set(covering())
 
 

@@ -204,7 +204,7 @@ def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path, text: str) -> No
 
 
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(2, 1)
+@pytest.mark.turns(4, 1)
 def test_another_thread_count_is_named_and_taints_the_comparison(tmp_path: Path) -> None:
     said = compared(tmp_path, SCRIPT, blocks=1, threads=True)
 

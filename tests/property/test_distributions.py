@@ -5,14 +5,22 @@ from __future__ import annotations
 import math
 
 import pytest
+import scipy
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, special, stats
 
 from tare.analysis.statistics import heads_at_most, noncentrality, normal_cdf, normal_quantile, t_cdf, t_quantile
 
 FREEDOM = st.one_of(st.integers(1, 200), st.floats(1, 1e4))
 SHARE = st.one_of(st.floats(1e-9, 0.5), st.floats(0.001, 0.999))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _its_parts() -> None:
+    """Not when tests are collected, which every worker does, nor in a test, whose time is limited."""
+    import scipy.integrate
+    import scipy.special
+    import scipy.stats  # noqa: F401
 
 
 def close(value: float) -> object:
@@ -21,23 +29,23 @@ def close(value: float) -> object:
 
 @given(st.floats(-37, 37), SHARE)
 def test_the_normal_distribution(x, p):
-    assert normal_cdf(x) == close(special.ndtr(x))
-    assert normal_quantile(p) == pytest.approx(special.ndtri(p), rel=1e-12, abs=1e-15)
+    assert normal_cdf(x) == close(scipy.special.ndtr(x))
+    assert normal_quantile(p) == pytest.approx(scipy.special.ndtri(p), rel=1e-12, abs=1e-15)
 
 
 @given(FREEDOM, st.floats(-60, 60))
 def test_the_tail_of_t(freedom, x):
-    assert t_cdf(freedom, x) == close(special.stdtr(freedom, x))
+    assert t_cdf(freedom, x) == close(scipy.special.stdtr(freedom, x))
 
 
 @given(FREEDOM, SHARE)
 def test_the_quantile_of_t(freedom, p):
-    assert t_quantile(freedom, p) == pytest.approx(special.stdtrit(freedom, p), rel=1e-9, abs=1e-12)
+    assert t_quantile(freedom, p) == pytest.approx(scipy.special.stdtrit(freedom, p), rel=1e-9, abs=1e-12)
 
 
 @given(st.integers(0, 1200), st.integers(-1, 1200))
 def test_heads_of_a_fair_coin(tosses, count):
-    at_most = special.bdtr(count, tosses, 0.5) if 0 <= count < tosses else float(count >= 0)
+    at_most = scipy.special.bdtr(count, tosses, 0.5) if 0 <= count < tosses else float(count >= 0)
     assert heads_at_most(count, tosses) == close(at_most)
 
 
@@ -51,11 +59,11 @@ def test_the_noncentral_t_that_a_power_needs(freedom, alpha):
     turn = found * scale / threshold  # where the integrand falls
 
     def density(chi: float) -> float:
-        return float(special.ndtr(threshold * chi / scale - found) * stats.chi.pdf(chi, freedom))
+        return float(scipy.special.ndtr(threshold * chi / scale - found) * scipy.stats.chi.pdf(chi, freedom))
 
-    below = integrate.quad(density, 0, turn)[0] + integrate.quad(density, turn, math.inf)[0]
+    below = scipy.integrate.quad(density, 0, turn)[0] + scipy.integrate.quad(density, turn, math.inf)[0]
     assert below == pytest.approx(0.2, abs=1e-8)
-    assert found == pytest.approx(special.nctdtrinc(freedom, 0.2, threshold), rel=1e-5)
+    assert found == pytest.approx(scipy.special.nctdtrinc(freedom, 0.2, threshold), rel=1e-5)
 
 
 def test_where_there_is_no_number():
@@ -66,4 +74,4 @@ def test_where_there_is_no_number():
     assert [t_quantile(5, 0.0), t_quantile(5, 1.0)] == [-math.inf, math.inf]
     assert [t_cdf(5, -math.inf), t_cdf(5, math.inf)] == [0.0, 1.0]
     assert t_cdf(math.inf, -1.96) == normal_cdf(-1.96)
-    assert noncentrality(1, 0.2, 1000.0) == pytest.approx(special.nctdtrinc(1, 0.2, 1000.0))
+    assert noncentrality(1, 0.2, 1000.0) == pytest.approx(scipy.special.nctdtrinc(1, 0.2, 1000.0))

@@ -10,112 +10,117 @@ import shlex
 import sys
 from pathlib import Path
 
-_NVPMODEL = """#!/bin/sh
-'''exec' {python} -S "$0" "$@"
+# It imports nothing: these are called hundreds of times, and most of the time of each was imports.
+_BOARD = """#!/bin/sh
+'''exec' {python} -IS "$0" "$@"
 ' '''
 import os, sys, time
-sys.path.insert(0, {source!r})
-from pathlib import Path
-from tare.drivers.power.named_mode import parse_conf
-
-ROOT, HOW = Path({root!r}), {behaviour!r}
-STATUS = ROOT / "var/lib/nvpmodel/status"
-at = lambda path: ROOT / path.lstrip("/")
-conf = parse_conf(at("/etc/nvpmodel.conf").read_text())
+HOW = {behaviour!r}
+at = lambda path: {root!r} + path
+def read(path):
+    with open(at(path)) as file:
+        return file.read()
+def write(path, text):
+    with open(at(path), "w") as file:
+        file.write(text)
+params, models, block = {{}}, [], []
+for line in read("/etc/nvpmodel.conf").splitlines():
+    words = line.partition("#")[0].strip("< >").split()
+    if line.startswith("<"):
+        block, named = words[:1], dict(word.split("=", 1) for word in words[1:])
+        if block == ["PARAM"]:
+            files = params[named["NAME"]] = {{}}
+        elif block == ["POWER_MODEL"]:
+            models.append((named["ID"], named["NAME"], []))
+    elif words and block == ["PARAM"]:
+        files[words[0]] = words[1]
+    elif words and block == ["POWER_MODEL"]:
+        models[-1][2].append(words)
 if HOW == "hang":
     time.sleep(600)
+"""
+_NVPMODEL = """
+STATUS = "/var/lib/nvpmodel/status"
 if sys.argv[1] == "-q":
-    number = int(STATUS.read_text().split()[0].partition(":")[2])
-    print("NV Power Mode:", conf.model(str(number)).name)
+    number = int(read(STATUS).split()[0].partition(":")[2])
+    print("NV Power Mode:", *(name for each, name, _ in models if int(each) == number))
     print(number)
     sys.exit(0)
-model = conf.model(sys.argv[2])
+number, name, values = next(one for one in models if sys.argv[2] in one[:2])
 if HOW == "refuse":
     sys.exit("NVPM ERROR: failed to set power mode")
 if HOW == "reboot":
-    print("NVPM WARN: Reboot required for changing to this power mode: " + model.name)
+    print("NVPM WARN: Reboot required for changing to this power mode: " + name)
     print("NVPM WARN: DO YOU WANT TO REBOOT NOW? enter YES/yes to confirm:")
     sys.exit(0 if sys.stdin.readline().strip().lower() == "yes" else 1)
 if HOW == "ignore":
     sys.exit(0)
 left = int(HOW.split()[1]) if HOW.startswith("dies") else 0
-for value in model.values:
-    param = conf.params[value.param]
-    if value.param.endswith("POWER_GATING") or not at(param.files[value.key]).exists():
+for param, key, text in values:
+    files = params[param]
+    if param.endswith("POWER_GATING") or not os.path.exists(at(files[key])):
         continue
-    text = value.text
-    if "FREQ_TABLE" in param.files and at(param.files["FREQ_TABLE"]).exists():
-        table = sorted(int(word) for word in at(param.files["FREQ_TABLE"]).read_text().split())
+    if "FREQ_TABLE" in files and os.path.exists(at(files["FREQ_TABLE"])):
+        table = sorted(map(int, read(files["FREQ_TABLE"]).split()))
         if text == "-1":
             text = str(table[-1])
-        elif value.key == "MIN_FREQ":
+        elif key == "MIN_FREQ":
             text = str(min(one for one in table if one >= int(text)))
         elif int(text):
             text = str(max(one for one in table if one <= int(text)))
-        if HOW == "round" and value.key == "MAX_FREQ":
+        if HOW == "round" and key == "MAX_FREQ":
             text = str(table[max(0, table.index(int(text)) - 1)])
     left -= 1
     if left == 0:
         os.kill(os.getpid(), 9)
-    at(param.files[value.key]).write_text(text + "\\\\n")
-STATUS.write_text("pmode:%04d fmode:quiet\\\\n" % model.id)
+    write(files[key], text + "\\n")
+write(STATUS, "pmode:%04d fmode:quiet\\n" % int(number))
 """
 
-_JETSON_CLOCKS = """#!/bin/sh
-'''exec' {python} -S "$0" "$@"
-' '''
-import sys, time
-sys.path.insert(0, {source!r})
-from pathlib import Path
-from tare.drivers.power.named_mode import parse_conf
-
-ROOT, HOW = Path({root!r}), {behaviour!r}
-OVERRIDE = ROOT / "sys/kernel/debug/emc_override"
-at = lambda path: ROOT / path.lstrip("/")
-params = parse_conf(at("/etc/nvpmodel.conf").read_text()).params.values()
-clocks = [one for one in params if {{"MIN_FREQ", "MAX_FREQ"}} <= set(one.files)]
-OVERRIDE.parent.mkdir(parents=True, exist_ok=True)
-if not OVERRIDE.exists():
-    OVERRIDE.write_text("0\\\\n")
-files = [at(one.files["MIN_FREQ"]) for one in clocks] + [OVERRIDE]
-if HOW == "hang":
-    time.sleep(600)
+_JETSON_CLOCKS = """
+OVERRIDE = "/sys/kernel/debug/emc_override"
+both = [(name, one.get("MIN_FREQ"), one.get("MAX_FREQ")) for name, one in params.items()]
+clocks = [one for one in both if all(one)]
+os.makedirs(os.path.dirname(at(OVERRIDE)), exist_ok=True)
+if not os.path.exists(at(OVERRIDE)):
+    write(OVERRIDE, "0\\n")
+files = [low for _, low, _ in clocks] + [OVERRIDE]
 if HOW == "refuse":
     sys.exit("Error! Must run as root")
 verb = sys.argv[1] if len(sys.argv) > 1 else ""
 if verb == "--show":
-    for one in clocks:
-        low, high = (at(one.files[end]).read_text().strip() for end in ("MIN_FREQ", "MAX_FREQ"))
-        name = "GPU" if one.name == "GPU" else "cpu0:"
-        print(f"{{name}} MinFreq={{low}} MaxFreq={{high}} CurrentFreq={{high}}")
-    print("EMC MinFreq=204000000 MaxFreq=2133000000 FreqOverride=" + OVERRIDE.read_text().strip())
+    for name, low, high in clocks:
+        low, high = read(low).strip(), read(high).strip()
+        print(f"{{'GPU' if name == 'GPU' else 'cpu0:'}} MinFreq={{low}} MaxFreq={{high}} CurrentFreq={{high}}")
+    print("EMC MinFreq=204000000 MaxFreq=2133000000 FreqOverride=" + read(OVERRIDE).strip())
 elif verb == "--store":
-    Path(sys.argv[2]).write_text("".join(f"{{path}}:{{path.read_text()}}" for path in files))
+    with open(sys.argv[2], "w") as kept:
+        kept.write("".join(f"{{path}}:{{read(path)}}" for path in files))
 elif verb == "--restore":
-    for line in Path(sys.argv[2]).read_text().splitlines():
-        path, _, text = line.rpartition(":")
-        Path(path).write_text(text + "\\\\n")
+    with open(sys.argv[2]) as kept:
+        for line in kept:
+            path, _, text = line.strip().rpartition(":")
+            write(path, text + "\\n")
 elif HOW != "ignore":
-    for one in clocks:
-        at(one.files["MIN_FREQ"]).write_text(at(one.files["MAX_FREQ"]).read_text())
-    OVERRIDE.write_text("1\\\\n")
+    for _, low, high in clocks:
+        write(low, read(high))
+    write(OVERRIDE, "1\\n")
 """
 
 
 def nvpmodel(folder: Path, root: Path = Path("/"), behaviour: str = "works") -> Path:
     """The command in `folder`, acting on the board below `root`."""
-    return _command(folder / "nvpmodel", _NVPMODEL, root, behaviour)
+    return _command(folder / "nvpmodel", _BOARD + _NVPMODEL, root, behaviour)
 
 
 def jetson_clocks(folder: Path, root: Path = Path("/"), behaviour: str = "works") -> Path:
     """The command in `folder`, acting on the board below `root`."""
-    return _command(folder / "jetson_clocks", _JETSON_CLOCKS, root, behaviour)
+    return _command(folder / "jetson_clocks", _BOARD + _JETSON_CLOCKS, root, behaviour)
 
 
 def _command(path: Path, text: str, root: Path, behaviour: str) -> Path:
-    source = str(Path(__file__).parents[2] / "src")
     path.parent.mkdir(parents=True, exist_ok=True)
-    filled = text.format(python=shlex.quote(sys.executable), source=source, root=str(root), behaviour=behaviour)
-    path.write_text(filled.replace("\\\\n", "\\n"))
+    filled = text.format(python=shlex.quote(sys.executable), root=str(root).rstrip("/"), behaviour=behaviour)
+    path.write_text(filled)
     path.chmod(0o755)
     return path

@@ -84,26 +84,24 @@ LOOKS_INTO = {"startswith", "endswith", "partition", "rpartition", "split", "fin
 
 
 @cache
-def modules() -> dict[Path, ast.Module]:
-    """Every file of tare, parsed: only where one of these tests runs, not in every worker that collects them."""
-    return {path: ast.parse(path.read_text()) for path in sorted(Path(rulings.__file__).parents[1].rglob("*.py"))}
+def nodes() -> list[tuple[Path, ast.AST]]:
+    """Of every file of tare: only where one of these tests runs, not in every worker that collects them."""
+    files = sorted(Path(rulings.__file__).parents[1].rglob("*.py"))
+    return [(path, node) for path in files for node in ast.walk(ast.parse(path.read_text()))]
 
 
 def test_every_code_is_declared_and_every_declared_code_is_used():
     made = {
         node.args[0].value
-        for tree in modules().values()
-        for node in ast.walk(tree)
+        for _, node in nodes()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in MAKERS
         if node.args and isinstance(node.args[0], ast.Constant)
     }
     assert made <= CODES.keys()
     written = {
         node.value
-        for path, tree in modules().items()
-        if path.name != "rulings.py"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for path, node in nodes()
+        if path.name != "rulings.py" and isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert CODES.keys() - written == {LEGACY}
 
@@ -120,8 +118,7 @@ def looks_into_a_sentence(node: ast.AST) -> bool:
 def test_nobody_looks_into_a_sentence():
     found = [
         f"{path}:{node.lineno}"  # type: ignore[attr-defined]
-        for path, tree in modules().items()
-        for node in ast.walk(tree)
+        for path, node in nodes()
         if looks_into_a_sentence(node)
     ]
     assert found == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -61,17 +62,22 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]) -> Path:
-    """Each case breaks one function, attaches, and becomes the script."""
+def ran(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]) -> Callable[..., Path]:
+    """One function is broken; then it attaches, and becomes the script."""
     folder = tmp_path_factory.mktemp("broken")
-    torch_forks(folder, [[script] for script in dict(CASES)], "plain")
-    torch_forks(folder, [[script, f"BREAK={place}"] for script, place in CASES], "attached")
-    return folder
+
+    @cache
+    def once(side: str, *line: str) -> Path:
+        torch_forks(folder, [line], side)
+        return folder / " ".join(line) / side
+
+    return once
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize(("script", "broken"), CASES)
-def test_the_script_goes_on_and_the_record_says_so(ran: Path, script: str, broken: str) -> None:
-    plain, attached = ran / script / "plain", ran / f"{script} BREAK={broken}" / "attached"
+def test_the_script_goes_on_and_the_record_says_so(ran: Callable[..., Path], script: str, broken: str) -> None:
+    plain, attached = ran("plain", script), ran("attached", script, f"BREAK={broken}")
 
     assert (attached / "code").read_text() == "0"
     assert (attached / "out").read_text() == (plain / "out").read_text() != ""

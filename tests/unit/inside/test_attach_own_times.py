@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,30 +26,28 @@ STOPPED = {
 
 
 @pytest.fixture(scope="module")
-def run_forked(
-    tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]
-) -> Callable[..., Callable[..., Path]]:
-    def go(lines: list[tuple[str, ...]]) -> Callable[..., Path]:
+def run_forked(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None]) -> Callable[..., Path]:
+    def go(*line: str) -> Path:
         folder = tmp_path_factory.mktemp("own")
-        torch_forks(folder, [["own_times.py", *line] for line in lines], "attached")
-        return lambda *line: folder / " ".join(("own_times.py", *line)) / "attached"
+        torch_forks(folder, [["own_times.py", *line]], "attached")
+        return folder / " ".join(("own_times.py", *line)) / "attached"
 
     return go
 
 
 @pytest.fixture(scope="module")
-def ran(run_forked: Callable[..., Callable[..., Path]]) -> Callable[..., Path]:
-    return run_forked([(kind,) for kind in (*ENDS, *BEGINS, *UNTOLD)] + list(STOPPED.values()))
+def ran(run_forked: Callable[..., Path]) -> Callable[..., Path]:
+    return cache(run_forked)
 
 
+@pytest.mark.rotates(2)
 @pytest.mark.parametrize("kind", (*ENDS, *BEGINS))
 def test_steps_and_times_are_the_scripts_own_and_parts_fit_into_steps(
-    ran: Callable[..., Path], kind: str, run_forked: Callable[..., Callable[..., Path]]
+    kind: str, run_forked: Callable[..., Path]
 ) -> None:
     found = []
-    for attempt in range(ATTEMPTS):
-        workdir = ran(kind) if attempt == 0 else run_forked([(kind,)])(kind)
-        found.append(disagreement(workdir, kind))
+    for _ in range(ATTEMPTS):
+        found.append(disagreement(run_forked(kind), kind))
         if found[-1] <= AGREE:
             return
     pytest.fail(f"{kind}: off by {found} of the script's own time")
@@ -119,7 +118,7 @@ def torchrun(workdir: Path, env: dict[str, str]) -> Exit:
     return LocalHost().spawn(Command.model_validate(fields).job(LocalHost(), workdir, seed=1)).wait(240)
 
 
-@pytest.mark.turns(2)  # three imports of torch each; a script in two ranks runs every day
+@pytest.mark.turns(4, 0)  # three imports of torch each; on odd days test_attach_scripts.py has such a one
 def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Path) -> None:
     for _ in range(ATTEMPTS):
         (workdir / "marks.bin").unlink(missing_ok=True)
@@ -134,7 +133,7 @@ def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Pat
     pytest.fail("off by more than the script's own time allows")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4, 2)
 def test_all_ranks_under_torchrun_end_with_the_same_step(workdir: Path) -> None:
     ended = torchrun(workdir, {"TARE_ATTACH": json.dumps({"stop_after_steps": 4})})
 
