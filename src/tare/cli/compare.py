@@ -68,7 +68,7 @@ def command(
     --json: {"comparisons": [{"metric", "level", "against", "effect", "low", "high", "verdict", "direction", "withheld",
     "phrase", "sentence", "reading", ...}], "tested": [the same of the tail and the start-up], "interactions":
     [{"factor", "level", "against", "here", "there", "found", "sentence"}], "marked": [{"level",
-    "suspect", "trials", "without"}], "knees": [a sentence on each server at three rates or more, or on the goal],
+    "suspect", "trials", "without"}], "knees": [a sentence on each server at several rates, or on the goal],
     "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
     numpy_on_one_thread()

@@ -344,12 +344,12 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
         return Headline("cannot_tell", phrase, f"{counts_text(weighing.counts)}.", steps)
     if len(weighing.comparisons) == 1:
         only = answers[0]
+        word, sentence = only.word, f"{only.level} {only.sentence}"
         phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase
-        return Headline(only.word, phrase, f"{only.level} {only.sentence}", steps)
-    word, phrase, sentence = answer_line(weighing, evidence.places)
-    return Headline(
-        word, phrase, " ".join([sentence, *(each[:1].upper() + each[1:] for each in weighing.knees)]), steps
-    )
+    else:
+        word, phrase, sentence = answer_line(weighing, evidence.places)
+    knees = (each[:1].upper() + each[1:] for each in weighing.knees)
+    return Headline(word, phrase, " ".join([sentence, *knees]), steps)
 
 
 def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:

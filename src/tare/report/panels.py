@@ -526,4 +526,5 @@ def _of_further(weighing: Weighing) -> list[str]:
     margin = share_text(max(each.margin for each in weighing.comparisons)).replace(" ", "")
     open_for = list(dict.fromkeys(each.called for each in weighing.tested if each.verdict == "cannot_tell"))
     unless = f" in the {weighing.called}; what the {in_words(open_for)} costs is not known yet" if open_for else ""
-    return [f"Nothing to repair{unless}; `tare compare STORE --fail-over {margin}` keeps it so in CI."]
+    whose = " in the platform" if weighing.knees else ""  # a server behind its rate on all of them is another matter
+    return [f"Nothing to repair{whose}{unless}; `tare compare STORE --fail-over {margin}` keeps it so in CI."]

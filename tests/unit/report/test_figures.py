@@ -340,13 +340,26 @@ def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned(
     assert knee_sentences(some.records()) == ()
 
 
-def test_other_workloads_and_few_rates_have_no_latency_curve() -> None:
+def test_two_rates_are_a_curve_and_tell_at_which_of_them_the_server_keeps_up() -> None:
+    from tare.analysis.resources.bottlenecks import knee_sentences
+    from tare.report.charts.varied import latency_figure
+
+    two = [each for each in served() if each.settings["workload.rate"] in (200, 300)]
+    figure = latency_figure(step_data(some.weighing(two), two))
+    assert figure is not None
+    assert [row[0].text for row in figure.rows] == ["200", "300"]
+    told = "bare: keeps up at 200/s, not at 300/s: goodput is 248/s; the knee lies between."
+    assert knee_sentences(two) == (told, "docker: goodput is behind even the lowest rate, 200/s.")
+    assert told in figure.reading
+
+
+def test_other_workloads_and_one_rate_have_no_latency_curve() -> None:
     from tare.analysis.resources.bottlenecks import knee
     from tare.report.charts.varied import latency_figure
 
     assert latency_figure(step_data(some.weighing(), some.records())) is None
-    two = [each for each in served() if each.settings["workload.rate"] < 300]
-    assert latency_figure(step_data(some.weighing(two), two)) is None
+    one = [each for each in served() if each.settings["workload.rate"] < 200]
+    assert latency_figure(step_data(some.weighing(one), one)) is None
     assert knee({100.0: [60.0], 200.0: [199.0]}) is None
     assert knee({100.0: [99.0], 200.0: [150.0], 300.0: [299.0]}) == 100.0  # above it the rate was not kept
     assert knee({100.0: [99.0], 200.0: [198.0]}) == 200.0

@@ -27,14 +27,14 @@ from tare.records.trials import counted_attempts, device_of, grouped, is_usable,
 RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
 GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
 AT_ONE_RATE = (TAIL, SHORT_TAIL, FIRST_TOKEN)
-FEWEST = 3  # rates; of two it is not known where between them
+FEWEST = 2  # rates
 BEYOND, MOST_BEYOND = "figure.beyond-rates", 0.2  # of a side's blocks: where there are more, nothing is compared
 MISSING = "figure.rates-missing"
 FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 
 
 def knee_sentences(records: Sequence[Record]) -> tuple[str, ...]:
-    """One for each server that was driven at three rates or more, all else being the same: its platforms, say."""
+    """One for each server that was driven at several rates, all else being the same: its platforms, say."""
     served = [
         at_rate(record)
         for record in usable_trials(records, repeats=False)
@@ -76,10 +76,10 @@ def knee_sentence(series: str, goodput: Mapping[float, Sequence[float]]) -> str:
     if at == highest:
         return f"{series}: goodput follows the rate up to the highest, {highest:g}/s: the knee lies above."
     after = min(rate for rate in goodput if rate > at)
-    return (
-        f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is "
-        f"{median_estimate(goodput[after]).value:.3g}/s."
-    )
+    behind = median_estimate(goodput[after]).value
+    if len(goodput) == FEWEST:
+        return f"{series}: keeps up at {at:g}/s, not at {after:g}/s: goodput is {behind:.3g}/s; the knee lies between."
+    return f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is {behind:.3g}/s."
 
 
 # The highest rate that meets a goal

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
-from tare.analysis.resources.bottlenecks import FEWEST, GOODPUT, RATE, at_rate, knee, knee_sentence
+from tare.analysis.resources.bottlenecks import FEWEST as FEWEST_RATES
+from tare.analysis.resources.bottlenecks import GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.statistics import median_estimate
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, varied
@@ -20,6 +21,7 @@ from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.layout import axis_title, last_part, legend, setting_name, some_of, tooltip
 
 MOST = 12  # curves in one chart
+FEWEST = 3  # numbers of any other setting than a server's rate: two are a comparison
 LATENCY = "step_s"
 QUANTILES = {LATENCY: "median", "step_p99_s": "99th percentile", "step_p90_s": "90th percentile"}
 MOST_TICKS = 8  # else round numbers, and of whole things whole ones: there are no 0.1 workers
@@ -42,7 +44,7 @@ def scale_up(evidence: ReportData) -> list[Figure]:
 
 
 def latency_figure(evidence: ReportData) -> Figure | None:
-    """Median and tail of the latency against the rate, where a server was driven at three rates or more."""
+    """Median and tail of the latency against the rate, where a server was driven at several rates."""
     records = [at_rate(each) for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
     if not records or not _is_number(records, RATE):
         return None
@@ -75,7 +77,11 @@ def _is_number(records: Sequence[Record], factor: str) -> bool:
     values = [record.settings.get(factor) for record in records]
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return False
-    return len(set(values)) >= FEWEST
+    return len(set(values)) >= _fewest(factor)
+
+
+def _fewest(factor: str) -> int:
+    return FEWEST_RATES if factor == RATE else FEWEST
 
 
 def _curves(metric: str, factor: str, records: Sequence[Record], factors: Sequence[str]) -> Curves:
@@ -87,7 +93,7 @@ def _curves(metric: str, factor: str, records: Sequence[Record], factors: Sequen
     curves = {}
     for name, its in series.items():
         places = grouped(its, lambda record: float(record.settings[factor]))
-        if len(places) >= FEWEST:
+        if len(places) >= _fewest(factor):
             curves[name or "all trials"] = {at: [each.metrics[metric] for each in here] for at, here in places.items()}
     return curves
 
