@@ -336,8 +336,9 @@ def recommend(
     --json: {"recommendations": [{"group", "minimised", "limits", "confidence", "held_to", "configurations", "best":
     {"settings", "figures": {WORD: {"value", "low", "high", "n", "method"}}, "n", "chances", "keeps_all"} or null,
     "best_share", "predicted", "default", "gain", "nearest_miss", "next_trial": {"settings", "reason",
-    "expected_gain"}, "practices": [{"statement", "estimate", "source", "trials"}], "notes"}]}; times are in
-    seconds, energy in joules, power in watts; what is unknown is null.
+    "expected_gain"}, "practices": [{"statement", "estimate", "source", "trials"}], "notes", "conditions":
+    what is no choice, such as model and rate}]}; times are in seconds, energy in joules, power in watts; what is
+    unknown is null.
     """
     from tare.analysis.choose.candidates import job_observations, predictions
     from tare.analysis.choose.configurations import assignments, need_less_is_better, order_note

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -220,6 +220,7 @@ class Recommendation:
     next_trial: NextTrial | None
     practices: tuple[Finding, ...]
     notes: tuple[str, ...] = ()
+    conditions: Mapping[str, Setting] = field(default_factory=dict)  # of a job's group: what is alike, and no choice
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -14,7 +14,7 @@ import numpy as np
 
 from tare.analysis.cells import few_runs, fixed_in_rounds
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.labels import Namer
+from tare.analysis.labels import Namer, setting_words
 from tare.analysis.model import Estimate, Measurement, direction_of
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import ALPHA, FLOOR, Floats
@@ -79,16 +79,22 @@ def settings_keys(rows: Sequence[TrialRow]) -> list[tuple[tuple[str, Setting], .
 
 # Settings that say which work is done: what another model takes says nothing about this one.
 _WORK = ("workload", "workload.size", "workload.weights", "workload.name", "workload.application", "workload.data")
+# What nobody chooses for speed: the load of a server, what is cached, how much there is to do.
+_CONDITIONS = (
+    "workload.rate", "control.page_cache", "control.page_cache.state", "workload.items", "workload.classes",
+    "workload.pixels", "workload.epochs", "workload.steps", "workload.steps_per_epoch", "workload.count",
+)  # fmt: skip
 
 
 def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, ...]]:
-    """The rows with a group for each job (workload, model, data), and a note, where nobody has grouped them.
+    """The rows with a group for each job (workload, model, data, load), and a note, where nobody has grouped them.
 
-    The lightest model would always be recommended: which one to run is no question of speed.
+    The lightest model, and the lowest rate, would always be recommended: which one to run is no question of speed.
     """
     if any(row.group is not None for row in rows):
         return list(rows), ()
-    names = list(dict.fromkeys(name for row in rows for name in row.settings if names_work(name)))
+    known = dict.fromkeys(name for row in rows for name in row.settings)
+    names = [*filter(names_work, known), *(name for name in _CONDITIONS if name in known)]
     several: list[str] = []
     for name in names:
         if len({row.settings.get(name) for row in rows}) > 1 and not (several and _follows(rows, name, several)):
@@ -96,10 +102,19 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
     if not several:
         return list(rows), ()
     made = [
-        replace(row, group=", ".join(setting_text(row.settings[name]) for name in several if name in row.settings))
+        replace(
+            row, group=", ".join(_value_words(name, row.settings[name]) for name in several if name in row.settings)
+        )
         for row in rows
     ]
-    return made, (f"{' and '.join(several)} differ: each is answered by itself, and none is ranked against another.",)
+    told = " and ".join(name_words(name.removesuffix(".state")) for name in several)
+    return made, (f"the trials differ in {told}: each is answered by itself, and none is ranked against another.",)
+
+
+def shared_settings(found: Sequence[Configuration]) -> dict[str, Setting]:
+    """What all of them have alike."""
+    first, *others = (each.settings for each in found)
+    return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
 
 
 @lru_cache(maxsize=1024)
@@ -159,6 +174,10 @@ def settings_words(settings: Mapping[str, Setting]) -> str:
     own = Namer([settings], [name for name in settings if is_of_store(name)])
     words = (own.setting(n, each) if is_of_store(n) else f"{n}={setting_text(each)}" for n, each in settings.items())
     return ", ".join(words) or settings_text(settings)
+
+
+def _value_words(name: str, value: Setting) -> str:
+    return setting_words(name, value) if is_of_store(name) else setting_text(value)
 
 
 def name_words(name: str) -> str:

@@ -6,7 +6,7 @@ The papers' best practices, each with the user's own evidence; one that the data
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,6 +42,7 @@ from tare.analysis.choose.configurations import (
     resampled_centres,
     setting_text,
     settings_words,
+    shared_settings,
 )
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting
@@ -317,18 +318,28 @@ def recommend(
     if not found:
         raise StudyError(f"{source}: no row has all of {', '.join(needed)}.")
     stated = Spread(stated_spread, STATED_FREEDOM) if stated_spread is not None else None
-    return [
-        _answer(
-            group,
-            judged(each, job.limits, stated),
-            job,
-            default_among(each, found if apart else each, default, source) if default is not None else None,
-            confidence,
-            [one for one in predicted if one.group == group],
-            apart,
-        )
-        for group, each in grouped(found, lambda each: each.group).items()
-    ]
+    told = (*apart, *_unanswered(rows, found, needed))
+    made = []
+    for group, each in grouped(found, lambda each: each.group).items():
+        today = default_among(each, found if apart else each, default, source) if default is not None else None
+        alike = shared_settings(each) if apart else {}
+        own = [replace(one, settings={n: v for n, v in one.settings.items() if n not in alike}) for one in each]
+        today = next((mine for one, mine in zip(each, own, strict=True) if one is today), None)
+        offered = [one for one in predicted if one.group == group]
+        answer = _answer(group, judged(own, job.limits, stated), job, today, confidence, offered, told)
+        made.append(replace(answer, conditions=alike))
+    return made
+
+
+def _unanswered(rows: Sequence[TrialRow], found: Sequence[Configuration], needed: Sequence[str]) -> tuple[str, ...]:
+    """A sentence for each group of which no trial has what is asked about."""
+    told = []
+    for group, its in grouped(rows, lambda row: row.group).items():
+        if all(each.group != group for each in found):
+            missing = [name for name in needed if all(name not in row.metrics for row in its)] or needed
+            instead = " `--minimise time` answers it." if missing == ["energy"] and len(needed) == 1 else ""
+            told.append(f"{group}: no answer: none of its {len(its)} trials has {' and '.join(missing)}.{instead}")
+    return tuple(told)
 
 
 def _answer(

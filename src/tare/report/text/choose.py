@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -294,7 +295,10 @@ _WITH_UNIT = {"time": "time_s", "energy": "energy_j", "power": "power_w"}
 
 def recommendations_text(found: Sequence[Recommendation], width: int = 80) -> str:
     """Each group's answer, one below the other."""
-    return "\n\n".join("\n".join(_answer(each, width)) for each in found)
+    alike = [note for note in found[0].notes if len(found) > 1 and all(note in each.notes for each in found)]
+    told = [replace(each, notes=tuple(note for note in each.notes if note not in alike)) for each in found]
+    notes = sentences((f"note: {note}" for note in alike), width)
+    return "\n\n".join("\n".join(lines) for lines in (*(_answer(each, width) for each in told), notes) if lines)
 
 
 def _answer(found: Recommendation, width: int) -> list[str]:

@@ -439,3 +439,25 @@ def test_why_nothing_is_predicted_is_said(tmp_path):
 
     assert offered == []
     assert doubt.startswith("Nothing is predicted:")
+
+
+def test_the_rate_of_a_load_and_the_page_cache_are_conditions_and_no_choice():
+    given = []
+    for rate, cache, times in ((300.0, "warm", (3.0, 3.6)), (450.0, "cold", (13.0, 12.0))):
+        modes = {mode: (time, time) for mode, time in zip(("bare", "runc"), times, strict=True)}
+        given += rows(modes, **{"workload.rate": rate, "control.page_cache.state": cache, "workload.items": rate})
+
+    low, high = recommend(given, Job("time", ()), default={"workload.rate": 450.0, "mode": "bare"})
+
+    assert (low.group, low.best.settings, low.default) == ("300/s", {"mode": "bare"}, None)
+    assert (high.group, high.best.settings, high.default.settings) == ("450/s", {"mode": "runc"}, {"mode": "bare"})
+    assert high.conditions == {"workload.rate": 450.0, "control.page_cache.state": "cold", "workload.items": 450.0}
+
+
+def test_a_job_without_the_figure_is_named():
+    small = [replace(row, metrics={"time": 1.0}) for row in rows({"a": (1, 1)}, **{"workload.model": "lenet5"})]
+    found = the(recommend([*rows({"a": (2, 2)}, **{"workload.model": "resnet18"}), *small], Job("energy", ())))
+
+    assert found.group == "ResNet-18"
+    told = "LeNet-5: no answer: none of its 8 trials has energy. `--minimise time` answers it."
+    assert told in found.notes
