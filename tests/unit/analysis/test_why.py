@@ -21,7 +21,7 @@ from tare.analysis.why.causes import is_here, pair
 from tare.analysis.why.layers import COUNTERS, calls_by_layer, moved, waterfall
 from tare.base.errors import StudyError, TareError
 from tare.records.model import Record
-from tare.report.text.why import nothing_text, waterfall_text
+from tare.report.text.why import nothing_text, pair_text, waterfall_text
 
 
 @pytest.mark.parametrize("guilty", ["mounts", "pid", "cpu", "seccomp"])
@@ -195,6 +195,22 @@ def test_a_built_in_workload_is_called_by_its_title():
 
     assert pair(stores, margin=0.05).side == "runc, GPT-2 (124 M) generation, batch 4"
     assert pair({"monday": store(0.01), "today": store(0.02)}, margin=0.05).side == "runc, command train.py"
+
+
+def test_another_load_of_a_server_is_told_before_anything_else():
+    def served(step_s: float, *rates: float | None) -> list[Record]:
+        made = store(step_s, argv="app")
+        load = {"workload": "server", "workload.count": 200}
+        return [
+            replace(each, settings={**each.settings, **load, "workload.rate": rates[place % len(rates)]})
+            for place, each in enumerate(made)
+        ]
+
+    found = pair({"one": served(0.01, None), "two": served(0.02, 40.0)}, margin=0.05)
+    assert found.load == {"rate": ("40.0", "not set")}
+    told = " ".join(pair_text(found, 80).split())
+    assert "part of it. The load differs, which is the likely cause: rate 40.0 (not set in one)." in told
+    assert not pair({"one": served(0.01, 40.0, 80.0), "two": served(0.02, 80.0, 40.0)}, margin=0.05).load
 
 
 def test_stores_of_other_programs_are_not_compared():

@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from tare.analysis.compare import Contest, judge
+from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Difference, Measurement
 from tare.analysis.parity import differences, flat
 from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
 from tare.base.errors import StudyError, TareError
-from tare.base.text import script_and_options, unit_of
+from tare.base.text import natural_key, script_and_options, unit_of
 from tare.records.model import Record
 from tare.records.trials import grouped, is_usable, usable_trials
 
@@ -392,6 +393,19 @@ def _is_surely_left(left: Comparison | None) -> bool:
 # the two times, and was not recorded, is part of the difference.
 
 _NOT_THE_WORK = ("workload.env", "workload.cwd", "workload.reads", "workload.writes")
+_LOAD = (
+    "api",
+    "requests",
+    "count",
+    "concurrency",
+    "rate",
+    "arrivals",
+    "burst",
+    "trace",
+    "goal",
+    "goal_of",
+    "goal_share",
+)
 _SAME_DEVICE = ("machine", "cpu", "cores", "memory_bytes")
 _NO_DIFFERENCE = ("boot_id", "cpu.online")
 
@@ -411,6 +425,11 @@ class Pair:
     settings: Mapping[str, tuple[Any, Any]]  # what was set differently
     records: tuple[Sequence[Record], Sequence[Record]]
 
+    @property
+    def load(self) -> dict[str, tuple[str, str]]:
+        """How the requests to a server differ; then the two did not do the same work."""
+        return _differing(*map(_load, self.records))
+
     def as_json(self) -> dict[str, Any]:
         return {
             "slower": self.slow,
@@ -422,6 +441,7 @@ class Pair:
             "software": [asdict(each) for each in self.software],
             "device": self.device,
             "settings": self.settings,
+            "load": self.load,
         }
 
 
@@ -509,6 +529,16 @@ def _judged(ours: str, theirs: str, sides: Mapping[str, Sequence[Record]], metri
 
 def _device(records: Sequence[Record]) -> dict[str, Any]:
     return {k: v for k, v in flat(records[0].facts.get("device") or {}).items() if k not in _NO_DIFFERENCE}
+
+
+def _load(records: Sequence[Record]) -> dict[str, str]:
+    """Each setting of the load, in words: all its values."""
+    found = {}
+    for name in _LOAD if records[0].settings.get("workload") == "server" else ():
+        values = [each.settings.get(f"workload.{name}") for each in records]
+        words = {"not set" if value is None else text(value) for value in values}
+        found[name] = ", ".join(sorted(words, key=natural_key))
+    return found
 
 
 def _differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -300,8 +300,10 @@ def explain_stores(
         click.echo(pair_text(found, width()))
         titles = suspects.titles()
         about = {name: f"{titles[name]}: {each.evidence} Cure: {each.cure}" for name, each in suspects.held.items()}
+        if found.load:
+            about = {"load": "the requests differ, see 1. Cure: run both with the same load.", **about}
         click.echo(suspects_text(about, suspects.ruled_out, width()))
-    if not suspects.held and found.total.verdict == "slower":
+    if not suspects.held and not found.load and found.total.verdict == "slower":
         say("3. Not explained: nothing that was recorded differs. Program, data, or what else the device did may have.")
     elif trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json)):
         say(f"3. Not tried: {why_not}")
@@ -330,6 +332,8 @@ def _try(
     from tare.report.text.why import Told, answer_text
     from tare.trial.facts import device_facts
 
+    if found.load:
+        return "the load differs. Run both with the same one, and ask again."
     if found.total.verdict != "slower":
         return "a cost that is not sure cannot be seen to go away."
     if not is_here(found.records[0], device_facts(LocalHost())):

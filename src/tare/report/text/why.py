@@ -327,6 +327,10 @@ def pair_text(found: Pair, width: int) -> str:
         f"{verdict_phrase(found.total)}. The two were not run in turn: what else changed meanwhile is part of it."
     )
     lines = wrap(head, width, indent="   ")
+    if found.load:
+        differing = "; ".join(_both(found.load, found.quick))
+        told = f"The load differs, which is the likely cause: {differing}. Run both with the same load to compare them."
+        lines += [f"   {line}" for line in wrap(told, width - 3)]
     lines += phase_lines(found.phases, width, found.total.unit)
     lines += _differing("counters", [moved_text(each) for each in found.counters], width)
     software = [f"{each.key} {each.ours} ({each.theirs} in {found.quick})" for each in found.software]
