@@ -17,6 +17,7 @@ from tare.cli.why.runs import are_stores
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
 from tare.plan.why import Level, Stages
+from tare.report.text.why import phases_text
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
@@ -89,6 +90,15 @@ def test_a_suspect_that_was_tried_is_not_named_as_untried():
     assert {"debug_variables", "cpu_quota"} <= found.suspects.held.keys()
     assert "other_variables" in found.untried
     assert "cpu_quota" not in found.untried
+
+
+def test_what_is_not_measured_later_is_not_promised():
+    few = Comparison("step_s", SLOW, QUICK, 0.327, None, None, "cannot_tell", 0.05, 4, None)
+
+    assert "by the median of 4 blocks, too few for an interval." in " ".join(
+        phases_text(few, (), 80, look=False).split()
+    )
+    assert "measured below" in " ".join(phases_text(few, (), 80).split())
 
 
 def test_of_two_images_each_side_has_its_own_trials_and_the_other_image_is_what_is_tried():

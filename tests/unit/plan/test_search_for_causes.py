@@ -35,6 +35,15 @@ def test_a_cause_of_the_start_is_suspected_where_that_is_slower_and_ranked_by_it
     assert fitting(frozenset({"compute"}), {}) == 1.0
 
 
+def test_a_quota_that_throttled_at_all_comes_before_the_filter_of_system_calls():
+    bypass, seldom = "process.Speculation_Store_Bypass", {"wall_s": 9, "cgroup_nr_throttled": 1}
+    slow = Side("runc", "runc", {"quota": 0.3}, {bypass: "mitigated"}, {**seldom, "cgroup_throttled_s": 0.01})
+    found = examined(slow, Side("bare metal", "bare", {}, {bypass: "vulnerable"}, {"wall_s": 3}), {"steps": 1.0})
+
+    assert next(iter(found.held)) == "cpu_quota"
+    assert "seccomp" in found.held
+
+
 def test_a_suspect_far_ahead_is_tried_alone_and_both_ways():
     sides = search(one=suspicion(0.9, A="1"), two=suspicion(0.3, B="1")).next()
 

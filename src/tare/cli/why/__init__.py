@@ -263,7 +263,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     if first.total.verdict == "equivalent":
         return found
     if not quiet:
-        _tell_suspects(found, run.sides)
+        _tell_suspects(found, run.sides, clear)
     if clear:  # the blocks of the interventions have both sides again, and they alone judge: the look chose itself
         first = run.tried(search, [], None, name)
     elif first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
@@ -308,10 +308,10 @@ def _side(name: str, role: str, waves: Sequence[Wave]) -> Side:
     return Side(name, settings["platform"], fields, facts_of(mine), metrics_of(mine))
 
 
-def _tell_suspects(found: Explained, sides: tuple[str, str]) -> None:
+def _tell_suspects(found: Explained, sides: tuple[str, str], look: bool) -> None:
     from tare.report.text.why import phases_text, suspects_text
 
-    click.echo(phases_text(found.total, found.phases, width(), sides), err=True)
+    click.echo(phases_text(found.total, found.phases, width(), sides, look), err=True)
     titles = found.suspects.titles()
     about = {name: f"{titles[name]}: {each.evidence}" for name, each in found.suspects.held.items()}
     click.echo(suspects_text(about, found.suspects.ruled_out, width()), err=True)
@@ -327,7 +327,8 @@ def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, 
     else:
         held = found.suspects
         cannot = {name: each.untried for name, each in held.held.items() if each.untried}
-        spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else "")
+        unsure = "" if found.answer.total.verdict == "slower" else "the cost is not sure."
+        spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else unsure)
         told = Told(held.titles(), held.evidence(), held.cures(), {**cannot, **spared}, held.ruled_out, found.phases)
         click.echo(answer_text(found.answer, told, width(), sides))
 

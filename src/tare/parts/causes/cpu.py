@@ -179,7 +179,7 @@ class CpuQuota(Cause):
             return RuledOut(f"its quota of {cores_text(float(quota))} was never used up.")
         stopped = f", throttled in {periods:.0f} periods (at most {share:.0%} of the run)" if periods else ""
         return Suspicion(
-            weight=0.85 if share > 0.01 else 0.3,
+            weight=0.85 if periods else 0.3,
             evidence=f"a quota of {cores_text(float(quota))}{stopped}.",
             without={"quota": None},
             added={"quota": quota},

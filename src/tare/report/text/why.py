@@ -158,15 +158,19 @@ _PHASE = {
 }
 
 
-def phases_text(total: Comparison, phases: Sequence[Phase], width: int, sides: tuple[str, str] = SIDES) -> str:
-    """Step one: what is slower."""
+def phases_text(
+    total: Comparison, phases: Sequence[Phase], width: int, sides: tuple[str, str] = SIDES, look: bool = True
+) -> str:
+    """Step one: what is slower; `look`: whether this was a first look, after which it is measured."""
     quick, slow = medians_of(total)
     where = "on bare metal", "in the container"
     of_quick, of_slow = where if sides == SIDES else [f"with {name}" for name in reversed(sides)]
     head = f"1. What is slower: {total.called} {quick} {of_quick}, {slow} {of_slow}: "
     said = f"{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}."
-    if total.low is None:  # a first look
+    if total.low is None and look:
         said = f"{times_text(total)} in each of {total.n} blocks; how much exactly is measured below."
+    elif total.low is None:
+        said = f"{times_text(total)} by the median of {total.n} blocks, too few for an interval."
     lines = wrap(f"{head}{said}", width, indent="   ")
     return "\n".join([*lines, *phase_lines(phases, width, total.unit)])
 
@@ -257,7 +261,8 @@ def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> It
     total = times_text(found.total).capitalize()
     if found.total.verdict != "slower":
         interval = f"{effect_of(found.total)} {interval_of(found.total)}"
-        yield f"{total} ({interval}): {verdict_phrase(found.total)}, so there is no sure cost to explain (--repeat)."
+        so = "so there is no sure cost to explain; more blocks (--repeat) may show one."
+        yield f"{total} ({interval}): {verdict_phrase(found.total)}, {so}"
         return
     if not found.causes:
         whole = f"{total} ({effect_of(found.total)} {interval_of(found.total)})"
