@@ -48,13 +48,14 @@ LOOKING = (
 )
 
 
-def noisy(*, sliceable: bool, needs: Sequence[str] = ()) -> str:
-    """What helps against noise; `needs`: what slices need of this study."""
+def noisy(*, sliceable: bool, needs: Sequence[str] = (), of: Sequence[str] = ()) -> str:
+    """What helps against noise; `needs`: what slices need of this study; `of`: the levels, where it is not all."""
     slices = "`design: slices` in a study (`tare weigh --design slices`) lets both sides take turns in fractions of a "
     slices += f"second, so that both meet the same noise{''.join(f', which needs {each}' for each in needs[:1])}"
     slices += "".join(f" and {each}" for each in needs[1:])
+    which = f" of {'; '.join(of)}" if of else ""
     return (
-        f"the noise of this machine hides the answer: {f'{slices}; ' if sliceable else ''}`--cpu-time` judges what it "
+        f"the noise of this machine hides the answer{which}: {f'{slices}; ' if sliceable else ''}`--cpu-time` judges what it "
         "leaves alone. See docs/how-to/measure-on-a-noisy-machine.md."
     )
 
@@ -535,7 +536,7 @@ def interaction_sentence(found: Interaction) -> str:
 
 def marked_sentence(marked: Sequence[Marked], found: Sequence[Comparison]) -> str:
     """The share of each side that is suspect, and whether leaving them out would change a word."""
-    shares = ", ".join(f"{each.suspect} of {each.trials} of {safe_text(each.level)}" for each in marked)
+    shares = ", ".join(f"{each.suspect} of {each.trials} of {safe_text(each.level)}" for each in marked if each.suspect)
     words = {each.level: each for each in found}
     changed = [
         f"{safe_text(each.level)} would be {_WORDS[each.without].format(margin=share_text(words[each.level].margin))}"

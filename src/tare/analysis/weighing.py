@@ -531,14 +531,16 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
             notes += mixed_populations(level, records)
     notes += _why_whole(selected)
     notes += _as_root(levels)
-    if not selected.request.sliced and any((each.more_trials or 0) > sentences.MANY_BLOCKS for each in judged):
+    hidden = [each.level for each in judged if (each.more_trials or 0) > sentences.MANY_BLOCKS]
+    if hidden and not selected.request.sliced:
         given = [record.settings for record in selected.used]
         sliceable = not any(each.get("workload") in UNSLICED_WORKLOADS for each in given)
         on_gpu = any(str(each.get("workload.device")).startswith("cuda") for each in given)
         synced = all(each.get("workload.timing") == "sync" or each.get("workload") in WAITS_FOR_GPU for each in given)
         probes = " and ".join(selected.request.unsliced)
         needs = [f"`probes:` without {probes}"] * bool(probes) + ["`timing: sync`"] * (on_gpu and not synced)
-        notes.append(sentences.noisy(sliceable=sliceable, needs=needs))
+        of = hidden if len(hidden) < len(judged) else ()
+        notes.append(sentences.noisy(sliceable=sliceable, needs=needs, of=of))
     notes += sentences.in_slices([each.facts["slices"] for each in selected.used if "slices" in each.facts])
     if _of_processors(selected):
         notes.append(sentences.CPU_TIME)

@@ -154,6 +154,12 @@ def test_slices_are_suggested_where_many_blocks_are_missing():
     assert advised not in weigh(FakeStore(trials(0.2), {"study": "s", "design": {"slices": {}}})).notes
 
 
+def test_noise_that_hides_one_of_two_answers_says_which():
+    quiet = [record("podman", block, 0.004, metrics={"step_mean_s": 0.004}) for block in range(8)]
+    (note,) = [note for note in weigh(FakeStore([*trials(0.2), *quiet])).notes if "hides the answer" in note]
+    assert note.startswith("the noise of this machine hides the answer of docker: ")
+
+
 def test_slices_are_not_suggested_where_they_are_refused():
     def said(study, **settings):
         records = [replace(each, settings={**each.settings, **settings}) for each in trials(0.2)]

@@ -8,6 +8,7 @@ import pytest
 import some_weighings as some
 from golden_files import assert_as_in_file
 from hostile import PAYLOADS, hostile_sample
+from tare.base.rulings import Ruling
 from tare.report.columns import display_width
 from tare.report.text.verdict import verdict_text
 
@@ -104,3 +105,10 @@ def test_many_reasons_are_counted_and_not_all_listed() -> None:
 def test_hostile_labels_do_not_steer_the_terminal(payload: str) -> None:
     shown = verdict_text(hostile_sample(payload).weighing)
     assert not any(sign in shown for sign in "\x1b\x00\x07\u202e\u2028\ud800")
+
+
+def test_which_way_is_better_is_told_once() -> None:
+    found = some.weighing()
+    way = Ruling("compare.rate", "note", "", "step_s: lower is better (by its name).")
+    text = verdict_text(replace(found, comparisons=tuple(replace(each, notes=(way,)) for each in found.comparisons)))
+    assert text.count("is better") == 1

@@ -385,10 +385,13 @@ def _doubts(weighing: Weighing, width: int) -> list[str]:
 
 
 def notes_together(weighing: Weighing) -> list[str]:
-    """The notes of all comparisons; one that several levels have is told once, with some of their names."""
+    """The notes of all comparisons; one that several levels have is told once, with some of their names.
+
+    Which way the metric is better stands by itself (`direction_text`).
+    """
     names = level_names([each.level for each in weighing.comparisons], weighing.by)
     alike: dict[str, dict[str, Ruling]] = {}  # the sentence -> the note of each level that has it
-    for note in (note for each in weighing.comparisons for note in each.notes):
+    for note in (note for each in weighing.comparisons for note in each.notes if note.code != "compare.rate"):
         alike.setdefault(note.sentence, {})[note.subject] = note
     told = []
     for held in alike.values():
