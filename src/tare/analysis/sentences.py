@@ -54,8 +54,9 @@ def noisy(*, sliceable: bool, needs: Sequence[str] = (), of: Sequence[str] = ())
     slices += f"second, so that both meet the same noise{''.join(f', which needs {each}' for each in needs[:1])}"
     slices += "".join(f" and {each}" for each in needs[1:])
     which = f" of {'; '.join(of)}" if of else ""
+    first = f"{slices}; " if sliceable else ""
     return (
-        f"the noise of this machine hides the answer{which}: {f'{slices}; ' if sliceable else ''}`--cpu-time` judges what it "
+        f"the noise of this machine hides the answer{which}: {first}`--cpu-time` judges what it "
         "leaves alone. See docs/how-to/measure-on-a-noisy-machine.md."
     )
 

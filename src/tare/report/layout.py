@@ -95,9 +95,20 @@ _NARROW = 300  # pixels that a chart has on a telephone
 
 def level_names(levels: Iterable[str], by: str) -> dict[str, str]:
     """Level -> the same, short enough for a legend and unique; a number of a table is named with its column."""
-    known = list(dict.fromkeys(levels))
-    named = [safe_text(setting_words(by, number_of(level)) if _needs_its_factor(level) else level) for level in known]
-    return dict(zip(known, shortened(named, LONGEST_NAME), strict=True))
+    named = _whole_names(levels, by)
+    return dict(zip(named, shortened(list(named.values()), LONGEST_NAME), strict=True))
+
+
+def varying_names(levels: Iterable[str], by: str) -> dict[str, str]:
+    """The same without what all of them have, and uncut: for a sentence."""
+    parts = {level: name.split(", ") for level, name in _whole_names(levels, by).items()}
+    alike = set.intersection(*map(set, parts.values())) if parts else set()
+    return {level: ", ".join([one for one in its if one not in alike] or its) for level, its in parts.items()}
+
+
+def _whole_names(levels: Iterable[str], by: str) -> dict[str, str]:
+    known = dict.fromkeys(levels)
+    return {each: safe_text(setting_words(by, number_of(each)) if _needs_its_factor(each) else each) for each in known}
 
 
 def setting_name(factor: str, value: object) -> str:

@@ -7,7 +7,7 @@ from tare.analysis.sentences import NO_COMMON_BLOCK, about
 from tare.report.charts.bars import step_figure
 from tare.report.charts.evidence import ReportData
 from tare.report.html import answers_of, notes_of
-from tare.report.layout import MOST_LANES, legend, level_names, not_all_drawn, some_of
+from tare.report.layout import MOST_LANES, legend, level_names, not_all_drawn, some_of, varying_names
 
 
 def test_a_label_is_taken_as_it_is_and_a_number_of_a_table_is_named_with_its_column() -> None:
@@ -54,5 +54,16 @@ def test_many_answers_of_the_same_word_are_one() -> None:
 def test_a_note_that_many_levels_share_is_told_once() -> None:
     many = tuple(some.comparison(f"l{n}", notes=(about(f"l{n}", NO_COMMON_BLOCK),)) for n in range(10))
     told = notes_of(replace(some.weighing(), comparisons=many, notes=("another",)))
-    assert any(note.startswith("l0, l1, l2 and 7 more: no block has both sides") for note in told)
+    assert any(note.startswith("all 10: no block has both sides") for note in told)
     assert "another" in told
+    one = replace(many[9], notes=())
+    (told, *_) = notes_of(replace(some.weighing(), comparisons=(*many[:9], one)))
+    assert told.startswith("l0, l1, l2 and 6 more: no block has both sides")
+
+
+def test_a_sentence_names_levels_by_what_differs_and_cuts_nothing() -> None:
+    cache = "page cache cold in every epoch"
+    levels = [f"{model} training, 1 worker, {cache}" for model in ("LeNet-5", "MobileNetV3-L")]
+    assert list(varying_names([*levels, f"{levels[0]}, cores 0-3"], "workload.workers").values()) == [
+        "LeNet-5 training", "MobileNetV3-L training", "LeNet-5 training, cores 0-3"
+    ]  # fmt: skip

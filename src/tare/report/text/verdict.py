@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tare.analysis.choose.configurations import name_words
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
 from tare.analysis.resources.bottlenecks import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
 from tare.analysis.selection import START_UP
@@ -35,7 +36,7 @@ from tare.base.text import (
 from tare.records.model import USABLE
 from tare.records.trials import grouped
 from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
-from tare.report.layout import level_names, some_of
+from tare.report.layout import some_of, varying_names
 from tare.report.text.trials import record_text, records_table
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
@@ -213,12 +214,16 @@ def _cells(weighing: Weighing, width: int) -> str:
     """Cells of which none is compared with another: the median of each."""
     known = {level: held[weighing.metric] for level, held in weighing.medians.items() if weighing.metric in held}
     rows = [[safe_text(level), *median_text(weighing.metric, each), str(each.n)] for level, each in known.items()]
-    return _whole_rows(rows, [safe_text(weighing.by), weighing.called, "interval", "trials"], width)
+    return _whole_rows(rows, [_factor(weighing), weighing.called, "interval", "trials"], width)
+
+
+def _factor(weighing: Weighing) -> str:
+    return safe_text(name_words(weighing.by.removesuffix(".state")))
 
 
 def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
     comparisons = weighing.comparisons
-    headers = [safe_text(weighing.by), weighing.called, "effect", coverage_text(comparisons), "verdict"]
+    headers = [_factor(weighing), weighing.called, "effect", coverage_text(comparisons), "verdict"]
     rows: list[list[str]] = []
     painted: dict[int, Comparison] = {}
     for against, held in baselines(comparisons).items():
@@ -389,14 +394,16 @@ def notes_together(weighing: Weighing) -> list[str]:
 
     Which way the metric is better stands by itself (`direction_text`).
     """
-    names = level_names([each.level for each in weighing.comparisons], weighing.by)
+    names = varying_names([each.level for each in weighing.comparisons], weighing.by)
     alike: dict[str, dict[str, Ruling]] = {}  # the sentence -> the note of each level that has it
     for note in (note for each in weighing.comparisons for note in each.notes if note.code != "compare.rate"):
         alike.setdefault(note.sentence, {})[note.subject] = note
     told = []
     for held in alike.values():
         first, *others = held.values()
-        one = replace(first, subject=some_of([names.get(level, level) for level in held])) if others else first
+        every = "both" if len(names) == 2 else f"all {len(names)}"
+        whose = every if len(held) == len(names) else some_of([names.get(level, level) for level in held])
+        one = replace(first, subject=whose) if others else first
         told.append(safe_text(note_text(one)))
     return told
 
