@@ -143,7 +143,7 @@ def test_training_and_inference_of_one_model_are_two_jobs_with_a_front_each(tmp_
 
     assert figure is not None
     assert {row[0].text for row in figure.rows} == {
-        f"{work}, {model}" for work in ("torch_train", "torch_infer") for model in ("lenet5", "resnet18")
+        f"{work}, {model}" for work in ("torch_train", "torch_infer") for model in ("LeNet-5", "ResNet-18")
     }
     best = {row[0].text for row in figure.rows if row[-1].text == "yes"}
     assert len(best) == 4  # each job has its own
@@ -187,7 +187,7 @@ def test_predictions_are_of_modes_that_were_held_out_and_are_near(made: Any) -> 
     assert len(points) == 2 * (15 - 4)
     assert all(0.7 < point["predicted"] / point["measured"] < 1.4 for point in points)
     assert "From 4 measured modes" in energy.reading
-    assert {row[0].text for row in time.rows} == {"lenet5", "resnet18"}
+    assert {row[0].text for row in time.rows} == {"LeNet-5", "ResNet-18"}
 
 
 def test_modes_of_which_only_the_time_was_measured_have_predictions_of_it(tmp_path: Path) -> None:
