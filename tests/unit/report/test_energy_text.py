@@ -9,6 +9,7 @@ import pytest
 from golden_files import assert_as_in_file
 from metered import BARE, DOCKER, Held, idle_trials, idled, trials
 from tare.analysis.resources.energy import energy_findings
+from tare.base.rulings import Ruling
 from tare.report.columns import display_width
 from tare.report.text.analyse import energy_text
 
@@ -44,3 +45,14 @@ def test_idle_states_are_as_in_the_file():
 def test_what_a_platform_is_called_cannot_steer_the_terminal():
     told = energy_text(energy_findings(Held([*trials(BARE, HOSTILE), *idle_trials(BARE, HOSTILE)])))
     assert "\x1b" not in told
+
+
+def test_a_reason_that_many_trials_have_is_told_once_with_the_cells():
+    records = trials(BARE, DOCKER)
+    for place in (0, 1, 2, 3):
+        why = Ruling("energy.too-short", "note", "gpu", f"gpu: too short: in 0.{place} s.").as_json()
+        short = {**records[place].facts, "energy": {"doubts": [why]}}
+        records[place] = replace(records[place], metrics={"step_s": 0.1}, facts=short)
+    told = energy_text(energy_findings(Held(records)), 500)
+    assert told.count("too short") == 1
+    assert "bare: no energy in 2 trials of 8; docker: no energy in 2 trials of 8. Of the first: gpu: too short" in told

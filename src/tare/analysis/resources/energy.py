@@ -52,12 +52,13 @@ from tare.analysis.observations import (
 )
 from tare.analysis.selection import levels_of, request
 from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
+from tare.analysis.work import samples_of
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, read_rulings
 from tare.records.model import Record
 from tare.records.trials import grouped, usable_trials
 
-UNITS = ("step", "sample", "epoch", "request")
+UNITS = ("step", "token", "sample", "epoch", "request")
 FIGURES = (ENERGY, POWER, WINDOW, BASELOAD, INCREMENTAL, *(f"energy_{unit}_j" for unit in UNITS))
 SHARE = "energy_baseload_share"
 POWER_PROBES: Mapping[str, str] = {
@@ -123,6 +124,8 @@ def _figures(held: Sequence[Record], idle: Mapping[Key, IdlePower]) -> dict[str,
         values = [record.compared[metric] for record in held if metric in record.compared]
         if values:
             found[metric] = median_estimate(values)
+    if "energy_token_j" in found:
+        found.pop("energy_sample_j", None)  # a sample of a step is a token there
     for metric in (BASELOAD, INCREMENTAL):
         if metric in found:
             found[metric] = _less_sure(found[metric], held, idle)
@@ -186,17 +189,16 @@ def probes_text() -> str:
     return f"{', '.join(most)} or {last}"
 
 
-STEP, RUN = "step", "run"
-_PER_STEP = "energy_step_j"
+RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
 class EnergyDifference:
-    """One cell against another, in joules a step (or a run): the whole difference, and its three parts."""
+    """One cell against another, in joules a step: the whole difference, and its three parts."""
 
     level: str
     against: str
-    unit: str  # "step", or "run" where steps are not marked
+    unit: str  # "step", "token" or "sample" where batches differ, or "run" where steps are not marked
     theirs_j: float  # mean of what it is held against
     total: Estimate
     longer: Estimate | None  # None where the idle power of a side is not known
@@ -219,7 +221,12 @@ def difference(
         return None
     if _source(ours) != _source(theirs):
         return None  # a GPU's joules and a wall meter's are not of the same thing
-    unit = STEP if all(_PER_STEP in record.compared for record in (*ours, *theirs)) else RUN
+    both = (*ours, *theirs)
+    unlike = (
+        len({samples_of(record.settings) for record in both}) > 1
+    )  # a step of 64 samples is more work than one of 1
+    units = ("token", "sample", "step") if unlike else ("step",)
+    unit = next((unit for unit in units if all(f"energy_{unit}_j" in record.compared for record in both)), RUN)
     total = _mean_difference(ours, theirs, lambda record: _energy(record, unit))
     longer, idling, work = _parts(ours, theirs, unit, total, idle) or (None, None, None)
     return EnergyDifference(
@@ -322,7 +329,7 @@ def _by_block(side: Sequence[Record], figure: Callable[[Record], float]) -> dict
 
 
 def _energy(record: Record, unit: str) -> float:
-    return record.compared[_PER_STEP if unit == STEP else ENERGY]
+    return record.compared[ENERGY if unit == RUN else f"energy_{unit}_j"]
 
 
 def _time(record: Record, unit: str) -> float:

@@ -321,15 +321,20 @@ def _cell_sentence(each: CellEnergy) -> str:
 
 
 def _missing(cells: Sequence[CellEnergy]) -> Iterator[str]:
-    """Cells without energy, and why: one sentence for all that lack it for the same reason."""
-    reasons = grouped((each for each in cells if each.without), lambda each: " ".join(map(str, each.doubts)))
-    for reason, alike in reasons.items():
+    """Cells without energy, and why: one sentence for all that lack it for the same reason, with the figures of one."""
+    lacking = {
+        each.label: {(why.code, why.subject or str(why)): why for why in reversed(each.doubts)} for each in cells
+    }
+    for alike in grouped(
+        (each for each in cells if each.without), lambda each: frozenset(lacking[each.label])
+    ).values():
+        reason = " ".join(map(str, reversed(lacking[alike[0].label].values())))
         if len(alike) == len(cells) > 1 and not any(each.n for each in cells):
             yield f"no energy in any cell: {reason}"
             continue
-        for each in alike:
-            some = f" in {count_text(each.without, 'trial')} of {each.n + each.without}" if each.n else ""
-            yield f"{each.label}: no energy{some}: {reason}"
+        some = [f" in {count_text(each.without, 'trial')} of {each.n + each.without}" * bool(each.n) for each in alike]
+        which = "; ".join(f"{each.label}: no energy{part}" for each, part in zip(alike, some, strict=True))
+        yield f"{which}: {reason}" if len(alike) == 1 else f"{which}. Of the first: {reason}"
 
 
 def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
