@@ -80,6 +80,18 @@ def test_a_fetch_that_is_a_small_part_of_the_step_needs_no_worker():
     assert found.workers_measured == 0.0
 
 
+def test_a_prediction_that_fails_is_told_in_words():
+    slow = [replace(row, metrics={**row.metrics, "stall": 0.01, "step": 0.035}) for row in loader(0.01, workers=(0, 1))]
+    told = " ".join(anatomy_text(anatomy(slow)).split())
+    assert "of the step): predicted 1; measured: none of 0, 1 does the prediction fails with 1 worker: 10" in told
+
+
+def test_trials_without_a_loader_are_refused_in_words():
+    store = Path(__file__).parents[3] / "studies-results" / "h200" / "serve-knee.tare"
+    with pytest.raises(StudyError, match="no trial has a fetch stall: none has a data loader"):
+        pipeline_rows(store, settings=None, columns={}, factors={})
+
+
 def test_a_share_that_is_stricter_calls_less_of_a_stall_hidden():
     rows = loader(0.0012, workers=(0,))
 

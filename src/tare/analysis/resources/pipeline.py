@@ -139,6 +139,8 @@ def pipeline_rows(
     Their settings are called workers, storage and cache, whatever the source calls them; the others keep their names.
     """
     known = columns_of(source)
+    if is_store(source) and "stall" not in columns and column_for("stall", known) is None:
+        raise StudyError(f"{source}: no trial has a fetch stall: none has a data loader that was timed.")
     figures = {
         "step": need_column(columns.get("step", "time"), known, "--step", source),
         "stall": need_column(columns.get("stall", "stall"), known, "--stall", source),

@@ -55,7 +55,7 @@ def _pipeline(each: Pipeline, share: float, width: int) -> list[str]:
     steps = quantity_texts("step_s", [part.step_s.value for part in each.parts])
     rows = [_row(part, *texts) for part, *texts in zip(each.parts, steps, stalls, strict=True)]
     lines.append(table(rows, HEADERS, width))
-    return lines + sentences([_fetch(each), _workers(each, share), *_changes(each)], width)
+    return lines + sentences([_fetch(each), *_workers(each, share), *_changes(each)], width)
 
 
 def _changes(each: Pipeline) -> list[str]:
@@ -95,20 +95,31 @@ def _least(each: Pipeline) -> str:
     return "at least " if each.disk_at_least else ""
 
 
-def _workers(each: Pipeline, share: float) -> str:
-    predicted = _number(each.workers_predicted)
-    measured = "none of those measured" if each.workers_measured is None else f"{each.workers_measured:g}"
-    by_median = "none" if each.workers_by_median is None else f"{each.workers_by_median:g}"
-    return (
-        f"fewest workers that hide the stall (below {share_text(share)} of the step): predicted {predicted}, "
-        f"measured {by_median} by the median, surely {measured}"
-    )
+def _workers(each: Pipeline, share: float) -> Iterator[str]:
+    """How many hide the stall, predicted and measured; and where the prediction fails."""
+    aim = f"fewest workers that hide the stall (below {share_text(share)} of the step)"
+    counts = ", ".join(f"{part.workers:g}" for part in each.parts)
+    if each.workers_measured is not None:
+        measured = f"measured {each.workers_measured:g}"
+    elif each.workers_by_median is not None:
+        measured = f"measured {each.workers_by_median:g} by the median, not surely"
+    else:
+        measured = f"measured: none of {counts} does"
+    yield f"{aim}: predicted {_number(each.workers_predicted)}; {measured}"
+    for part in each.parts:
+        hoped = part.predicted_stall_s is not None and part.predicted_stall_s < share * part.step_s.value
+        if hoped and part.workers and part.hidden == "not hidden":
+            yield (
+                f"the prediction fails with {count_text(int(part.workers), 'worker')}: {time_text(part.stall_s.value)} "
+                "are left. It leaves out what workers cost themselves, such as handing batches over."
+            )
+            return
 
 
 def _number(estimate: Estimate | None) -> str:
     if estimate is None:
         return "unknown"
-    if estimate.low is None or estimate.high is None:
+    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
         return f"{estimate.value:g}"
     return f"{estimate.value:g} [{estimate.low:g}, {estimate.high:g}]"
 
