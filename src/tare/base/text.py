@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -513,8 +516,24 @@ Listener = Callable[[str], object]
 
 
 def _to_stderr(text: str) -> None:
-    sys.stderr.write(f"{safe_lines(text)}\n")  # a device, a file or a workload may be quoted in it
+    lines = safe_lines(text)  # a device, a file or a workload may be quoted in it
+    if sys.stderr.isatty() or "COLUMNS" in os.environ:  # a log or a pipe gets whole lines
+        columns = shutil.get_terminal_size((80, 24)).columns
+        lines = "\n".join(_wrapped(line, columns) for line in lines.split("\n"))
+    sys.stderr.write(f"{lines}\n")
     sys.stderr.flush()
+
+
+def _wrapped(line: str, columns: int) -> str:
+    """Broken between words where it is longer, and then two more blanks in; a number keeps its unit."""
+    if len(line) <= columns:
+        return line
+    indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
+    whole = textwrap.TextWrapper(
+        max(columns, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    held = NUMBER_AND_UNIT.sub("\N{NO-BREAK SPACE}", line)
+    return whole.fill(held).replace("\N{NO-BREAK SPACE}", " ")
 
 
 _listener: ContextVar[Listener] = ContextVar("listener", default=_to_stderr)

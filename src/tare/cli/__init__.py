@@ -156,9 +156,9 @@ def main() -> None:
         sys.exit(_not_restored(error))
     except TareError as error:
         from tare.base.secrets import masked_text
-        from tare.base.text import safe_lines
+        from tare.base.text import say
 
-        click.echo(f"tare: {safe_lines(masked_text(str(error)))}", err=True)
+        say(f"tare: {masked_text(str(error))}")
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(_interrupted())

@@ -18,6 +18,7 @@ from tare.base.text import (
     quantity_text,
     quantity_texts,
     safe_text,
+    say,
     share_text,
     size_text,
     telling_lines,
@@ -247,3 +248,20 @@ def test_a_processor_that_the_kernel_tells_by_numbers_has_a_name():
     told |= {"0x41 part 0xfff": "Arm part 0xfff", "0x99 part 0x001": "implementer 0x99 part 0x001"}
     assert {cpu: cpu_text(f"implementer {cpu}") for cpu in told} == told
     assert cpu_text("AMD EPYC 7B13") == "AMD EPYC 7B13"
+
+
+def test_messages_wrap_to_a_known_width_and_stay_whole_in_a_log(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    message = "other processes use 87 % of this device: above 25 % a trial is invalid.\n  bare: " + "1.84 s, " * 12
+    monkeypatch.delenv("COLUMNS", raising=False)
+    say(message)
+    assert capsys.readouterr().err == f"{message}\n"
+    monkeypatch.setenv("COLUMNS", "50")
+    say(message)
+    first, second, *others = capsys.readouterr().err.splitlines()
+    assert first == "other processes use 87 % of this device: above"
+    assert second == "  25 % a trial is invalid."
+    assert all(len(line) <= 50 for line in others)
+    assert [line[: len(line) - len(line.lstrip())] for line in others] == ["  ", "    ", "    "]
+    assert all(not line.endswith("1.84") for line in others)
