@@ -27,7 +27,7 @@ from tare.records.trials import counted_attempts, device_of, grouped, is_usable,
 RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
 GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
 AT_ONE_RATE = (TAIL, SHORT_TAIL, FIRST_TOKEN)
-FEWEST = 2  # rates
+FEWEST_RATES = 2
 BEYOND, MOST_BEYOND = "figure.beyond-rates", 0.2  # of a side's blocks: where there are more, nothing is compared
 MISSING = "figure.rates-missing"
 FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
@@ -45,7 +45,7 @@ def knee_sentences(records: Sequence[Record]) -> tuple[str, ...]:
     found = []
     for series, its in grouped(served, lambda record: str(labels.words(record.settings))).items():
         places = grouped(its, lambda record: float(str(record.settings[RATE])))
-        if len(places) >= FEWEST:
+        if len(places) >= FEWEST_RATES:
             goodput = {rate: [each.metrics[GOODPUT] for each in here] for rate, here in places.items()}
             found.append(knee_sentence(series or "the server", goodput))
     return tuple(sorted(found))
@@ -77,7 +77,7 @@ def knee_sentence(series: str, goodput: Mapping[float, Sequence[float]]) -> str:
         return f"{series}: goodput follows the rate up to the highest, {highest:g}/s: the knee lies above."
     after = min(rate for rate in goodput if rate > at)
     behind = median_estimate(goodput[after]).value
-    if len(goodput) == FEWEST:
+    if len(goodput) == FEWEST_RATES:
         return f"{series}: keeps up at {at:g}/s, not at {after:g}/s: goodput is {behind:.3g}/s; the knee lies between."
     return f"{series}: goodput follows the rate up to {at:g}/s, the knee; at {after:g}/s it is {behind:.3g}/s."
 

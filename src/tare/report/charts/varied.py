@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
-from tare.analysis.resources.bottlenecks import FEWEST as FEWEST_RATES
-from tare.analysis.resources.bottlenecks import GOODPUT, RATE, at_rate, knee, knee_sentence
+from tare.analysis.resources.bottlenecks import FEWEST_RATES, GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.statistics import median_estimate
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, varied

@@ -333,12 +333,9 @@ def _cell_sentence(each: CellEnergy) -> str:
 
 def _missing(cells: Sequence[CellEnergy]) -> Iterator[str]:
     """Cells without energy, and why: one sentence for all that lack it for the same reason, with the figures of one."""
-    lacking = {
-        each.label: {(why.code, why.subject or str(why)): why for why in reversed(each.doubts)} for each in cells
-    }
-    for alike in grouped(
-        (each for each in cells if each.without), lambda each: frozenset(lacking[each.label])
-    ).values():
+    lacking = {c.label: {(why.code, why.subject or str(why)): why for why in reversed(c.doubts)} for c in cells}
+    without = [each for each in cells if each.without]
+    for alike in grouped(without, lambda each: frozenset(lacking[each.label])).values():
         reason = " ".join(map(str, reversed(lacking[alike[0].label].values())))
         if len(alike) == len(cells) > 1 and not any(each.n for each in cells):
             yield f"no energy in any cell: {reason}"
