@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -196,8 +197,11 @@ class Selection:
 
     def sides(self, level: str, against: str) -> tuple[list[Record], list[Record]]:
         """The trials behind a comparison, one a block; an A/A repeat is the same trial again."""
-        found = grouped((record for record in self.used if not record.twin), self.label.label)
-        return found.get(level, []), found.get(against, [])
+        return self._first_runs.get(level, []), self._first_runs.get(against, [])
+
+    @cached_property
+    def _first_runs(self) -> dict[str, list[Record]]:
+        return grouped((record for record in self.used if not record.twin), self.label.label)
 
     def measurements(self) -> list[Measurement]:
         return measurements(self.used, self.label, self.metric)
