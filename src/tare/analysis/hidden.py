@@ -96,16 +96,11 @@ def _marked(
         selected.family(used=kept), margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0,
         rises=asked.rises,
     )  # fmt: skip
-    words = {each.level: each.verdict for each in again if each.low is not None}
     compared = {name for each in judged for name in (each.level, each.against)}
-    judged_levels = {each.level for each in judged}
+    levels_judged = {each.level for each in judged}
+    words = {each.level: each.verdict for each in again if each.low is not None and each.level in levels_judged}
     return tuple(
-        Marked(
-            level,
-            sum(record.trial in biased for record in trials),
-            len(trials),
-            words.get(level) if level in judged_levels else None,
-        )
+        Marked(level, sum(record.trial in biased for record in trials), len(trials), words.get(level))
         for level, trials in levels.items()
         if level in compared
     )
@@ -302,12 +297,11 @@ def _with_rest(selected: Selection) -> dict[Pair, Comparison]:
     label, used = selected.label, [record for record in selected.used if _has_rest(record)]
     first = grouped((record for record in used if not record.twin), label.label)
     inside = {level: median(each.metrics["wall_s"] - _outside_s(each) for each in its) for level, its in first.items()}
-    inside_s = [inside.get(label.joined(str(selected.against), label.surroundings(each)), 0.0) for each in used]
-    runs = [
-        replace(record, metrics={**record.metrics, WITH_REST: base_s + _outside_s(record)})
-        for record, base_s in zip(used, inside_s, strict=True)
-        if base_s > 0
-    ]
+    runs = []
+    for record in used:
+        base_s = inside.get(label.joined(str(selected.against), label.surroundings(record)), 0.0)
+        if base_s > 0:
+            runs.append(replace(record, metrics={**record.metrics, WITH_REST: base_s + _outside_s(record)}))
     return _compared(selected, WITH_REST, runs)
 
 

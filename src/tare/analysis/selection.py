@@ -248,16 +248,9 @@ def select(records: Sequence[Record], request: Request) -> Selection:
         for record in records
         if by not in record.settings
     ]
-    return Selection(
-        replace(request, by=by),
-        label,
-        _baseline(having, label, request),
-        metric,
-        having,
-        tuple(record for record, why in counted if not why),
-        tuple(left_out),
-        repeated=len(having) - len(counted),
-    )
+    base, used = _baseline(having, label, request), tuple(record for record, why in counted if not why)
+    repeated = len(having) - len(counted)
+    return Selection(replace(request, by=by), label, base, metric, having, used, tuple(left_out), repeated)
 
 
 def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str | None:
