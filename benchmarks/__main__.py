@@ -24,10 +24,10 @@ OUT = Path("out") / "bench"
 PARTS: dict[str, tuple[str, list[str]]] = {
     "sampler": ("The sampler, against a psutil loop and against iostat and free", ["3", "6"]),
     "marks": ("A mark, against torch.profiler.record_function", []),
-    "observer": ("LeNet-5 with probes, marks and phases on, against off", ["6"]),
+    "observer": ("LeNet-5 with probes, marks and phases on, against off", ["3"]),
     "loaders": ("Loading MNIST and JPEG, against torchvision's data sets and transforms", ["3"]),
     "trial_cost": ("A trial, beyond its workload", ["6"]),
-    "tracing": ("LeNet-5 with each family of kernel events traced, against strace, perf trace and trace-cmd", ["2"]),
+    "tracing": ("LeNet-5 with each family of kernel events traced, against strace, perf trace and trace-cmd", ["1"]),
     "trace_decode": ("Decoding a kernel trace, against trace-cmd report", ["3", "500000"]),
     "platforms": ("Opening and closing each platform, against docker run, podman run, runc run", ["3", "15"]),
     "watch_cost": ("`tare watch` beside a run, with no page open and with one", ["8"]),

@@ -135,7 +135,7 @@ def is_trial_folder(name: str) -> bool:
 
 def keys_in(folder: Path, trial: str = "") -> set[Key]:
     """The trials that have a folder here, or those whose ids begin like this; other names are none of ours."""
-    matches = [_NAME.fullmatch(name) for name in os.listdir(folder) if name.startswith(trial)]
+    matches = [_NAME.fullmatch(name) for name in os.listdir(folder) if name.startswith(trial)]  # noqa: PTH208
     return {(match[1], int(match[2])) for match in matches if match}
 
 

@@ -641,7 +641,7 @@ OUTSIDE = {"evaluation_s": 0.5, "exit_s": 0.1}
 
 @pytest.mark.parametrize("factor", ["platform", "workload.batch"])
 def test_twice_as_many_cells_take_twice_the_looks_at_trials(factor, monkeypatch):
-    """Of one factor within many others, and of one with many levels: nothing looks at all trials for each comparison."""
+    """One factor within many others, or one with many levels: no comparison looks at all trials anew."""
     looks = Counter()
 
     def counted(owner, name):

@@ -19,7 +19,6 @@ from tare.records import sealed
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
-
 NAME = sealed._NAME
 
 
