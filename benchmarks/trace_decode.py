@@ -72,7 +72,7 @@ def measure(rounds: int = ROUNDS, events: int = EVENTS) -> dict[str, Any]:
         for _ in range(rounds):
             for name in random.sample(list(sides), len(sides)):
                 spent[name].append(sides[name]())
-                kept.add(name, spent[name][-1].cpu_s)
+                kept.add(name, spent[name][-1].cpu_s / spent[name][-1].events * 1e6)  # a million events
         kept.keep("trace_decode")
         counted = {name: {one.events for one in many} for name, many in spent.items()}
         assert len(set.union(*counted.values())) == 1, counted
