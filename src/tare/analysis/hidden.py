@@ -133,10 +133,10 @@ def interactions(selected: Selection) -> tuple[Interaction, ...]:
     places: list[tuple[str, str]] = []  # the factor and the level of each contest
     family: list[Contest] = []
     floor = max((each.floor for each in selected.family() if each.floor is not None), default=None)
-    runs, levels = grouped(first, selected.label.level), selected.levels
+    runs = grouped(first, selected.label.level)
     for factor in selected.label.rest:
         names = _names(first, factor)
-        for level in (level for level in levels if level != selected.against):
+        for level in (level for level in selected.levels if level != selected.against):
             base, *others = _effects(selected, runs, factor, names, level)
             for other in others:
                 if held := _crossed(names, base, other):

@@ -182,12 +182,12 @@ class Selection:
     left_out: tuple[FlaggedTrial, ...]
     repeated: int = 0  # attempts that a later one of the same trial has made up for
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """What a step of all these trials is for people."""
         return unit_of(record.settings.get("workload") for record in self.attempts)
 
-    @property
+    @cached_property
     def levels(self) -> list[str]:
         """Of every attempt, usable or not; numbers in their order, others as the study lists them."""
         return ordered_levels(self.attempts, self.label, self.request.listed)

@@ -125,8 +125,7 @@ def distributions(db: Any, counters: Sequence[int]) -> dict[int, tuple[int, list
     """
     whole, channels = db.execute("SELECT count(*), count(DISTINCT id) FROM reading").fetchone()
     most = max(1, whole) if whole <= _MOST_FIGURES else _MOST_FIGURES // channels
-    given = {"most": most, "counters": list(counters), "places": list(QUANTILES)}
-    rows = db.execute(_DISTRIBUTIONS, given).fetchall()
+    rows = db.execute(_DISTRIBUTIONS, {"most": most, "counters": list(counters), "places": list(QUANTILES)}).fetchall()
     return {channel: (count, [float(f"{value:.6g}") for value in places]) for channel, count, places in rows}
 
 

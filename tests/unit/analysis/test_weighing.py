@@ -9,7 +9,7 @@ import pytest
 
 from analysis_figures import FakeStore, noisy, record, weighed_records
 from some_records import because
-from tare.analysis import hidden
+from tare.analysis import hidden, selection
 from tare.analysis.cells import Cells
 from tare.analysis.estimators import _several_in_a_block
 from tare.analysis.weighing import is_enough, weigh, weigh_table
@@ -656,6 +656,7 @@ def test_twice_as_many_cells_take_twice_the_looks_at_trials(factor, monkeypatch)
     counted(Cells, "level")
     counted(hidden, "_compared")
     counted(hidden, "block_of")
+    counted(selection, "unit_of")
     found = []
     for cells in (12, 24):
         batches = [{"workload.batch": 1 + batch} for batch in range(cells)]
@@ -670,6 +671,7 @@ def test_twice_as_many_cells_take_twice_the_looks_at_trials(factor, monkeypatch)
         assert len(weighing.comparisons) >= cells - 1
         found.append(dict(looks))
     assert all(found[1][name] <= 2.3 * found[0][name] for name in looks), found
+    assert found[1]["unit_of"] == found[0]["unit_of"]  # each looks at every trial
 
 
 def test_blocks_are_gone_through_once_however_many_there_are():
