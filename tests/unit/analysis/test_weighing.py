@@ -671,7 +671,8 @@ def test_twice_as_many_cells_take_twice_the_looks_at_trials(factor, monkeypatch)
         assert len(weighing.comparisons) >= cells - 1
         found.append(dict(looks))
     assert all(found[1][name] <= 2.3 * found[0][name] for name in looks), found
-    assert found[1]["unit_of"] == found[0]["unit_of"]  # each looks at every trial
+    for name in ("unit_of", "_compared"):  # each looks at every trial
+        assert found[1][name] == found[0][name]
 
 
 def test_blocks_are_gone_through_once_however_many_there_are():
