@@ -26,6 +26,7 @@ from tare_inside.serve import LISTENS
 # A small HTTP/1.1 client on asyncio streams: one request at a time on a connection that is kept, each part timed.
 
 REJECTED = (429, 503)  # a server that is full answers so
+_COUNTED = ("ok", "good", "unstreamed", "errors", "timeouts", "rejected")
 _LIMIT = 1 << 24
 
 
@@ -276,7 +277,7 @@ class Load:
         self._order, self._requests = order, requests
         self._free: list[Connection] = []
         self._timeout_s, self._goal_s = order["timeout_s"], order["goal_s"]
-        self.counts: Counter[str] = Counter(dict.fromkeys(("ok", "good", "errors", "timeouts", "rejected"), 0))
+        self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
         self.latencies_s: list[float] = []
         self.late_s: list[float] = []
         self.waited_s = 0.0  # awake, with nothing to do
@@ -325,6 +326,9 @@ class Load:
             self.texts[number] = "".join(answer.text)
             if self._order["goal_of"] == "first_token":
                 judged_s = (first_ns - due_ns) / 1e9
+        elif kind == "ok" and self._requests[number % len(self._requests)].streams:
+            self.counts["unstreamed"] += 1
+            judged_s = math.inf if self._order["goal_of"] == "first_token" else judged_s
         if kind == "ok" and (self._goal_s is None or judged_s <= self._goal_s):
             self.counts["good"] += 1
 

@@ -284,6 +284,12 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
     elif sent - answered > FAILED_REQUESTS_SHARE * sent:
         sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({counts}{problem})."
         yield Ruling("load.failed", "suspect", "load", sentence)
+    if (whole := _number(load, "unstreamed")) > FAILED_REQUESTS_SHARE * answered:
+        sentence = (
+            f"{whole:.0f} of {answered:.0f} answers were not streamed: they came whole or without a token, and have no "
+            "time to the first one. Does the server heed `stream`? `--api http` sends requests that want no stream."
+        )
+        yield Ruling("load.not-streamed", "suspect", "load", sentence)
     if "stop_s" in (served := state.facts.get("served", {})) and served["stop_s"] is None:
         yield Ruling(
             "server.killed", "note", "workload", "the server did not stop when it was asked to, and was killed."

@@ -199,6 +199,13 @@ def test_goodput_counts_what_is_answered_in_time() -> None:
     assert found["metrics"]["goodput_per_s"] == pytest.approx(found["metrics"]["requests_per_s"] / 2)
 
 
+def test_an_answer_that_is_not_streamed_meets_no_goal_of_the_first_token() -> None:
+    for goal_of, good in (("first_token", 0), ("latency", 6)):
+        load = driven(say_hello, api="chat", goal_s=1.5, goal_of=goal_of)["load"]
+        assert (load["ok"], load["unstreamed"], load["good"]) == (6, 6, good)
+    assert driven(say_hello)["load"]["unstreamed"] == 0
+
+
 def test_the_rate_of_a_short_load_is_that_of_its_middle() -> None:
     """Each answer takes as long as forty requests come in: whoever counts to the last answer is 40 % too low."""
 

@@ -464,6 +464,8 @@ def load(**changes):
         ({"ok": 199, "errors": 1}, "ok", None),
         ({"ok": 190, "rejected": 10}, "suspect", "load.failed"),
         ({"ok": 0, "errors": 200}, "invalid", "load.unanswered"),
+        ({"unstreamed": 2}, "ok", None),  # a model may have nothing to say
+        ({"unstreamed": 200}, "suspect", "load.not-streamed"),
         ({"sent": "many"}, "ok", None),  # the work folder is not to be trusted
     ],
 )
