@@ -224,7 +224,7 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
     if edited:
         raise StudyError(
             f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
-            "judged is declared before it; give another folder with -o."
+            "judged is declared before it, and not changed once results are seen: give another folder with -o."
         )
     if unlike:
         differs = _what_differs(store, planned)
