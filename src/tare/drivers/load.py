@@ -286,25 +286,29 @@ class Load:
         self.ends_ns: list[int] = []
         self.tokens = 0
         self.between_s: list[float] = []
-        self.problem = ""
+        self.problem = ""  # the first request that failed, and how
+        self.failures: Counter[str] = Counter()
         self.texts: dict[int, str] = {}
 
     async def one(self, number: int, due_ns: int, *, marked: bool = True) -> float:
         """Send a request that was due then, and mark it; its latency."""
         request = self._requests[number % len(self._requests)]
         connection = self._free.pop() if self._free else Connection("127.0.0.1", self._order["port"])
-        sent_ns, kind, answer = now_ns(), "ok", None
+        sent_ns, kind, answer, why = now_ns(), "ok", None, ""
         try:
             answer = await asyncio.wait_for(connection.ask(request), self._timeout_s)
         except TimeoutError:
-            kind = "timeouts"
+            kind, why = "timeouts", "timed out"
         except Broken as problem:
-            kind, self.problem = "errors", self.problem or str(problem)
+            kind, why = "errors", str(problem)[:80]
         end_ns = now_ns()
         self._free.append(connection)
         if answer is not None and answer.status >= 400:
             kind = "rejected" if answer.status in REJECTED else "errors"
-            self.problem = self.problem or f"the server answered with {answer.status}"
+            why = str(answer.status)
+        if why:
+            self.problem = self.problem or f"{why} to {request.method} {request.path[:80]}"
+            self.failures[why] += marked
         latency_s = (end_ns - due_ns) / 1e9
         if marked:
             self.late_s.append((sent_ns - due_ns) / 1e9)
@@ -457,6 +461,7 @@ def outcome(load: Load, seconds: float, used_s: float, *, closed: bool) -> dict[
             **load.counts,
             "sent": sent,
             "problem": load.problem,
+            "failures": dict(load.failures.most_common(4)),
             "seconds": seconds,
             "cpu_s": max(0.0, used_s - load.waited_s),
             "cpu_whole_s": time.process_time(),

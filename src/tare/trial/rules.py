@@ -277,12 +277,8 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
             f"{median_s * 1e3:.1f} ms: the latencies are its own. Give it a core (`load_cores`), or a lower rate."
         )
         yield Ruling("load.bottleneck", "invalid", "load", sentence)
-    counts = ", ".join(f"{_number(load, name):.0f} {name}" for name in ("errors", "timeouts", "rejected"))
-    problem = f"; the first: {str(load['problem'])[:200]}" if load.get("problem") else ""
-    if answered == 0:
-        yield Ruling("load.unanswered", "invalid", "load", f"no request was answered ({counts}{problem}).")
-    elif sent - answered > FAILED_REQUESTS_SHARE * sent:
-        sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({counts}{problem})."
+    if sent - answered > FAILED_REQUESTS_SHARE * sent:
+        sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({_failures(load)})."
         yield Ruling("load.failed", "suspect", "load", sentence)
     if (whole := _number(load, "unstreamed")) > FAILED_REQUESTS_SHARE * answered:
         sentence = (
@@ -294,6 +290,22 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
         yield Ruling(
             "server.killed", "note", "workload", "the server did not stop when it was asked to, and was killed."
         )
+
+
+def unanswered(state: TrialState) -> Ruling | None:
+    """Where no request was answered there is nothing to measure, and another attempt would be like it."""
+    load = state.outcome.get("load")
+    if not isinstance(load, Mapping) or _number(load, "ok"):
+        return None
+    sentence = f"all {_number(load, 'sent'):.0f} requests failed ({_failures(load)}): check `--requests` and `--api`."
+    return Ruling("load.unanswered", "failed", "load", sentence)
+
+
+def _failures(load: Mapping[str, Any]) -> str:
+    """`404 x 20; the first: 404 to GET /x`, from a folder that is not to be trusted."""
+    counted = load.get("failures")
+    told = [f"{str(why)[:80]} x {times}" for why, times in counted.items()] if isinstance(counted, Mapping) else []
+    return f"{', '.join(told[:4])}; the first: {str(load.get('problem'))[:200]}"
 
 
 def load_cpu_s(state: TrialState) -> float:

@@ -179,7 +179,8 @@ def test_errors_rejections_and_timeouts_are_counted_and_no_answered_request_hide
 
     assert counted == {"ok": 2, "rejected": 2, "errors": 4, "timeouts": 2, "sent": 10}
     assert found["metrics"]["failed_share"] == pytest.approx(0.8)
-    assert "503" in found["load"]["problem"]
+    assert found["load"]["problem"] == "503 to GET /"
+    assert (found["load"]["failures"]["503"], found["load"]["failures"]["timed out"]) == (2, 2)
     assert len(spans_ns(marked, "step")) == 4  # answered, and timed out with the time that was waited
     assert len(spans_ns(marked, "failed")) == 6
     assert max(spans_ns(marked, "step")) >= 0.19e9
