@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare import __version__
-from tare.base.errors import ObstacleError, StudyError, TareError
+from tare.base.errors import ObstacleError, StudyError, TareError, cannot_run
 from tare.base.rulings import Ruling, obstacle
 from tare.base.text import count_text, say
 
@@ -326,7 +326,7 @@ def run_into(
     layered = any(tenant.workload.layered for cell in its_cells for tenant in cell.everyone())
     rooms = room_obstacles(host, folder, checked.disk_bytes, state_dir() / "scratch" if layered else None)
     if blocked := [*checked.blocked, *rooms]:
-        raise ObstacleError("this device cannot run the study, and nothing was run:", blocked)
+        raise cannot_run("the study", blocked, ", and nothing was run")
     refuse_without_power(study)
     tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:

@@ -198,10 +198,15 @@ def requests_of(api: str, path: Path | None) -> list[Request]:
     """The requests, which are sent in this order, and again from the start when they are over."""
     if path is None:
         return [_request(api, "/" if api == "http" else _WORDS)]
-    lines = [line for line in path.read_text().splitlines() if line.strip()]
-    if not lines:
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            found += [_request(api, _read(line))] if line.strip() else []
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}, line {number}: {error}: {line[:60]}") from None
+    if not found:
         raise ValueError(f"{path} has no requests: one on each line")
-    return [_request(api, _read(line)) for line in lines]
+    return found
 
 
 def _read(line: str) -> Any:
@@ -210,8 +215,8 @@ def _read(line: str) -> Any:
         return line.strip()
     try:
         return json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"a line that begins like JSON is none ({error}): {line[:60]}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it begins like JSON and is none ({error.msg}, column {error.colno})") from None
 
 
 def _request(api: str, told: Any) -> Request:

@@ -115,8 +115,8 @@ def test_a_file_of_requests_has_paths_bodies_and_prompts(tmp_path: Path) -> None
     assert chat.streams
     assert json.loads(chat.body)["stream"] is True
     assert not requests_of("embeddings", file)[0].streams
-    file.write_text("{broken\n")
-    with pytest.raises(ValueError, match="begins like JSON is none"):
+    file.write_text('/a\n\n{"a": {]}\n')
+    with pytest.raises(ValueError, match=r"/requests, line 3: it begins like JSON and is none \(.*, column 8\): "):
         requests_of("http", file)
 
 
