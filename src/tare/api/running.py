@@ -315,6 +315,7 @@ def run_into(
     from tare.fleet.local import run_study
     from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
+    from tare.plan.slicing import may_help
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
 
@@ -336,7 +337,7 @@ def run_into(
         store.plan([row(trial) for trial in planned])
         say(sensitivity(study))
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
-        if busy := advice(before, glance(), sliced=study.design.slices is not None):
+        if busy := advice(before, glance(), slices=may_help(study, its_cells)):
             say(busy)
         watcher = progress_on() if progress else progress_on(io.StringIO())
         return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, verbose=verbose)

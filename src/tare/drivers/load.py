@@ -279,7 +279,7 @@ class Load:
     """The requests of one order, and what came of each."""
 
     def __init__(self, order: dict[str, Any], requests: Sequence[Request]) -> None:
-        self._order, self._requests = order, requests
+        self.order, self._requests = order, requests
         self._free: list[Connection] = []
         self._timeout_s, self._goal_s = order["timeout_s"], order["goal_s"]
         self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
@@ -298,7 +298,7 @@ class Load:
     async def one(self, number: int, due_ns: int, *, marked: bool = True) -> float:
         """Send a request that was due then, and mark it; its latency."""
         request = self._requests[number % len(self._requests)]
-        connection = self._free.pop() if self._free else Connection("127.0.0.1", self._order["port"])
+        connection = self._free.pop() if self._free else Connection("127.0.0.1", self.order["port"])
         sent_ns, kind, answer, why = now_ns(), "ok", None, ""
         try:
             answer = await asyncio.wait_for(connection.ask(request), self._timeout_s)
@@ -333,11 +333,11 @@ class Load:
             self.tokens += len(times_ns)
             self.between_s += [(after - before) / 1e9 for before, after in pairwise(times_ns)]
             self.texts[number] = "".join(answer.text)
-            if self._order["goal_of"] == "first_token":
+            if self.order["goal_of"] == "first_token":
                 judged_s = (first_ns - due_ns) / 1e9
         elif kind == "ok" and self._requests[number % len(self._requests)].streams:
             self.counts["unstreamed"] += 1
-            judged_s = math.inf if self._order["goal_of"] == "first_token" else judged_s
+            judged_s = math.inf if self.order["goal_of"] == "first_token" else judged_s
         if kind == "ok" and (self._goal_s is None or judged_s <= self._goal_s):
             self.counts["good"] += 1
 
@@ -388,7 +388,7 @@ class Load:
 
     async def _until(self, due_ns: int) -> None:
         """Sleep, and on a core of our own stay awake for the last 2 ms: how late this is counts as latency."""
-        awake_s = _AWAKE_S if self._order["cores"] else 0.0
+        awake_s = _AWAKE_S if self.order["cores"] else 0.0
         if (left_s := (due_ns - now_ns()) / 1e9 - awake_s) > 0:
             await asyncio.sleep(left_s)
         while (begin_ns := now_ns()) < due_ns:
@@ -465,6 +465,8 @@ def outcome(load: Load, seconds: float, used_s: float, *, closed: bool) -> dict[
         "load": {
             **load.counts,
             "sent": sent,
+            "in_flight": load.order["concurrency"] if closed else None,
+            "cores": len(load.order["cores"]),
             "problem": load.problem,
             "failures": dict(load.failures.most_common(4)),
             "seconds": seconds,

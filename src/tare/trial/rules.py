@@ -269,12 +269,13 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
     seconds, late_s, median_s = (_number(load, name) for name in ("seconds", "late_p99_s", "latency_p50_s"))
     sent, answered = _number(load, "sent"), _number(load, "ok")
     if (share := _number(load, "cpu_s") / max(seconds, 1e-9)) > LOAD_CPU_SHARE:
-        sentence = f"the load generator used {share:.0%} of a core: it was the bottleneck, not the server."
+        sentence = f"the load generator used {share:.0%} of a core: it was the bottleneck, not the server{_cure(load)}"
         yield Ruling("load.bottleneck", "invalid", "load", sentence)
     elif late_s > max(LOAD_LATE_S, LOAD_LATE_SHARE * median_s):
+        core = "stop what else uses its core" if load.get("cores") else "give it a core (`load_cores`)"
         sentence = (
             f"the load generator was up to {late_s * 1e3:.1f} ms late (99th percentile) where a request takes "
-            f"{median_s * 1e3:.1f} ms: the latencies are its own. Give it a core (`load_cores`), or a lower rate."
+            f"{median_s * 1e3:.1f} ms: the latencies are its own{_cure(load, core)}"
         )
         yield Ruling("load.bottleneck", "invalid", "load", sentence)
     if sent - answered > FAILED_REQUESTS_SHARE * sent:
@@ -290,6 +291,13 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
         yield Ruling(
             "server.killed", "note", "workload", "the server did not stop when it was asked to, and was killed."
         )
+
+
+def _cure(load: Mapping[str, Any], *first: str) -> str:
+    """What helps, by what the load was."""
+    in_flight = _number(load, "in_flight")  # of a closed loop
+    least = ["lower `concurrency`"] if in_flight > 1 else [] if in_flight else ["lower the rate"]
+    return f": {' or '.join((*first, *least))}." if first or least else "."
 
 
 def unanswered(state: TrialState) -> Ruling | None:

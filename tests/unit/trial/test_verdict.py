@@ -475,6 +475,20 @@ def test_a_load_that_was_the_bottleneck_makes_a_trial_invalid_and_failures_make_
     assert [reason.code for reason in found.reasons] == ([] if code is None else [code])
 
 
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"late_p99_s": 0.05}, "its own: give it a core (`load_cores`) or lower the rate."),
+        ({"late_p99_s": 0.05, "cores": 1, "in_flight": 1}, "its own: stop what else uses its core."),
+        ({"cpu_s": 9.5, "cores": 1, "in_flight": 8}, "not the server: lower `concurrency`."),
+        ({"cpu_s": 9.5, "cores": 1, "in_flight": 1}, "not the server."),
+    ],
+)
+def test_what_helps_against_a_late_load_is_what_it_has_not(changes, says):
+    (reason,) = judge(Planned(), trial_state(outcome=load(**changes)), None).reasons
+    assert str(reason).endswith(says)
+
+
 def test_what_failed_is_counted_and_the_first_is_named():
     nothing = load(ok=0, failures={"404": 200}, problem="404 to GET /x")
     (reason,) = judge(Planned(), trial_state(outcome=nothing), None).reasons
