@@ -271,7 +271,11 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     say(f"{outcome.why}.")
     if outcome.interrupted:
         going_on = f"{again} --retry-failed" if retried else again
-        say(f"{left_text(outcome)}; `{going_on}` resumes.")
+        if outcome.left or outcome.at_most_more:
+            say(f"{left_text(outcome)}; `{going_on}` resumes.")
+        elif outcome.skipped:
+            what = count_text(outcome.skipped, "trial")
+            say(f"{what} skipped, and none left; `{again} --retry-failed` tries again what did not run.")
         refuse_pending()
         say("The device is as it was found.")
         raise SystemExit(130)
