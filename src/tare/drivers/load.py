@@ -243,12 +243,18 @@ def _prompt(api: str, text: str) -> dict[str, Any]:
 def _plain(told: Any) -> Request:
     """`/path`, or {"method", "path", "headers", "body"}: a body that is no text is sent as JSON."""
     if not isinstance(told, dict):
-        return Request("GET", str(told))
+        return Request("GET", _path(told))
     body, headers = told.get("body"), dict(told.get("headers", {}))
     if body is not None and not isinstance(body, str):
         body, headers = json.dumps(body), {**_JSON, **headers}
     method = told.get("method") or ("GET" if body is None else "POST")
-    return Request(str(method), str(told.get("path", "/")), headers, (body or "").encode())
+    return Request(str(method), _path(told.get("path", "/")), headers, (body or "").encode())
+
+
+def _path(told: Any) -> str:
+    if not str(told).startswith("/") or any(sign.isspace() for sign in str(told)):
+        raise ValueError("neither JSON nor a path, which begins with / and has no blanks")
+    return str(told)
 
 
 def quantile(values: Sequence[float], share: float) -> float:

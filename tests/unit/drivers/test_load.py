@@ -115,6 +115,10 @@ def test_a_file_of_requests_has_paths_bodies_and_prompts(tmp_path: Path) -> None
     assert chat.streams
     assert json.loads(chat.body)["stream"] is True
     assert not requests_of("embeddings", file)[0].streams
+    for odd in ("hello", "GET /a", "/a b", '{"path": "a"}'):
+        file.write_text(f"/a\n{odd}\n")
+        with pytest.raises(ValueError, match="/requests, line 2: neither JSON nor a path, which begins with /"):
+            requests_of("http", file)
     file.write_text('/a\n\n{"a": {]}\n')
     with pytest.raises(ValueError, match=r"/requests, line 3: it begins like JSON and is none \(.*, column 8\): "):
         requests_of("http", file)
