@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 
@@ -125,13 +126,17 @@ def measure(rounds: int = ROUNDS, against: Path | None = None, only: str | None 
         names = [name for name in (*known, *quick) if (name != KEPT if only is None else only in name)]
         spent: dict[str, dict[str, list[float]]] = {name: {tree: [] for tree in trees} for name in names}
         walls: dict[str, list[float]] = {name: [] for name in names if name in known}
+        kept = Rounds()
         for _ in range(rounds):
             for name, tree in order.sample(pairs := [(name, tree) for name in spent for tree in trees], len(pairs)):
                 begin_s = time.perf_counter()
                 taken = cpu_s(known[name], trees[tree]) if name in known else 1e6 / rate(quick[name], trees[tree])
                 spent[name][tree].append(taken)
+                kept.add(f"{name}, CPU" if tree == "tare" else f"{name}, CPU, other tree", taken)
                 if name in known and tree == "tare":
                     walls[name].append(time.perf_counter() - begin_s)
+                    kept.add(f"{name}, wall", walls[name][-1])
+    kept.keep("answers")
     waited = {name: {"wall": median_estimate(values)} for name, values in walls.items()}
     return {name: {**_figures(by_tree), **waited.get(name, {})} for name, by_tree in spent.items()}
 

@@ -27,6 +27,7 @@ from typing import Any
 from benchmarks import pretended_devices
 from benchmarks.fleet_figures import MergeClock, accounted, cpu_s, delays, processes, profiled, pss_mb, timed, told
 from benchmarks.pretended_devices import CLAIMS, ROOT, SCENE, TEMPLATE, Scene
+from benchmarks.rounds import Rounds
 
 HERE = Path(__file__).parent.parent
 PATIENCE_S = 8.0
@@ -188,7 +189,8 @@ def main(arguments: Sequence[str]) -> None:
     given = parser.parse_args(arguments)
     sizes = given.devices or [10, 100]
     if len(sizes) > 1:
-        rest = [word for word in arguments if word != "--devices" and not word.isdecimal()]
+        before = ("", *arguments)
+        rest = [word for word, last in zip(arguments, before, strict=False) if "--devices" not in (word, last)]
         for size in sizes:
             subprocess.run([sys.executable, "-m", "benchmarks.fleet", "--devices", str(size), *rest], check=True)
         return
@@ -196,6 +198,12 @@ def main(arguments: Sequence[str]) -> None:
         idle(sizes[0], given.idle) if given.idle
         else measured(sizes[0], given.trials, given.trial_s, kill=given.kill, profile=given.profile, again=given.again)
     )  # fmt: skip
+    if not given.idle:
+        kept = Rounds()
+        kept.add(
+            f"controller, {sizes[0]} devices", found["processes"]["controller"]["cpu_s"] / found["accounted"]["kept"]
+        )
+        kept.keep(f"fleet-{sizes[0]}")
     print(json.dumps(found) if given.json else told(found), flush=True)
 
 

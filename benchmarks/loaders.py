@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
 from tare_inside.data import gld23k, imagenet, mnist
 
@@ -41,11 +42,12 @@ def measure(rounds: int = ROUNDS) -> dict[str, Any]:
     """Images a second of both, and the ratio ours / theirs, for each path and number of workers."""
     torch.set_num_threads(1)
     transforms, datasets = _torchvision()
-    found = {}
+    found, kept = {}, Rounds()
     with tempfile.TemporaryDirectory() as folder:
         for name, pair in _pairs(Path(folder), transforms, datasets):
             for workers in WORKERS:
-                found[f"{name}, {workers} workers"] = _compared(pair, workers, rounds)
+                found[f"{name}, {workers} workers"] = _compared(pair, workers, rounds, kept, name)
+    kept.keep("loaders")  # seconds an image
     return found
 
 
@@ -95,7 +97,7 @@ def _alike(ours: Any, theirs: Any, deviation: tuple[float, ...]) -> Pair:
     return ours, theirs
 
 
-def _compared(pair: Pair, workers: int, rounds: int) -> dict[str, Any]:
+def _compared(pair: Pair, workers: int, rounds: int, kept: Rounds, name: str) -> dict[str, Any]:
     rates: tuple[list[float], list[float]] = ([], [])
     order = random.Random(1)
     for round_ in range(rounds + 1):  # the first one warms up, and does not count
@@ -103,6 +105,7 @@ def _compared(pair: Pair, workers: int, rounds: int) -> dict[str, Any]:
             rate = _images_a_second(pair[side], workers)
             if round_:
                 rates[side].append(rate)
+                kept.add(f"{name}, {workers} workers, {('tare', 'torchvision')[side]}", 1 / rate)
     ratios = [ours / theirs for ours, theirs in zip(*rates, strict=True)]
     named = zip(("ours_per_s", "torchvision_per_s", "ours_over_torchvision"), (*rates, ratios), strict=True)
     return {name: _estimate(values) for name, values in named}

@@ -1,6 +1,6 @@
 """What a mark costs: ours against torch.profiler.record_function, interleaved in one process, as a ratio.
 
-    .venv/bin/python benchmarks/marks.py
+    python -m benchmarks.marks
 
 Also what it costs someone's training loop to be marked from outside (`attach`), at about 1 ms a step.
 """
@@ -21,9 +21,11 @@ import torch
 from torch.profiler import profile, record_function
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
+from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
 from tare_inside import attach, marks
 
+SIDES = ("tare", "record_function", "record_function, profiling", "tare, in a group")
 ROUNDS = 31
 INTERVALS = 500  # of two marks each, in a round
 STEPS = 50  # of the training loop, in a round
@@ -31,8 +33,17 @@ STEPS = 50  # of the training loop, in a round
 
 def measure() -> dict[str, Any]:
     """Nanoseconds a mark, and ratios of the others to ours, each a median over rounds with its 95 % interval."""
+    kept = Rounds()
     with _marks_open():
-        ours, theirs, profiled, grouped = zip(*(_round() for _ in range(ROUNDS)), strict=True)
+        for _ in range(ROUNDS):
+            for name, taken_ns in zip(SIDES, _round(), strict=True):
+                kept.add(name, taken_ns / 1e9)
+    ours, theirs, profiled, grouped = (tuple(value * 1e9 for value in kept[name]) for name in SIDES)
+    loops = _attached_and_plain()
+    for plain_s, watched_s in loops:
+        kept.add("a step", plain_s / STEPS)
+        kept.add("a step, attached", watched_s / STEPS)
+    kept.keep("marks")
     return {
         "ours_ns": _estimate(ours),
         "ours_grouped_ns": _estimate(grouped),
@@ -40,7 +51,7 @@ def measure() -> dict[str, Any]:
         "record_function_profiling_ns": _estimate(profiled),
         "record_function_over_ours": _estimate(_ratios(theirs, ours)),
         "record_function_profiling_over_ours": _estimate(_ratios(profiled, ours)),
-        "attached_over_plain_loop": _estimate(_attached_over_plain()),
+        "attached_over_plain_loop": _estimate([watched_s / plain_s for plain_s, watched_s in loops]),
     }
 
 
@@ -78,8 +89,8 @@ def _ns_a_mark(marking: Callable[[int], None], intervals: int = 1) -> float:
     return (time.perf_counter_ns() - begin_ns) / (2 * INTERVALS * intervals)
 
 
-def _attached_over_plain() -> list[float]:
-    """CPU time of a training loop with torch watched, over torch as it is: turn and turn about."""
+def _attached_and_plain() -> list[tuple[float, float]]:
+    """CPU time of a training loop with torch as it is, and watched: turn and turn about."""
     loop = _training_loop()  # torch itself wraps the step of an optimiser when the first one is made
     plain = _torch_now()
     with tempfile.TemporaryDirectory(dir=_memory()) as folder:
@@ -89,7 +100,7 @@ def _attached_over_plain() -> list[float]:
         pairs = [(_cpu_s(loop, plain), _cpu_s(loop, watched)) for _ in range(ROUNDS + 1)]
         _put(plain)
         watch.end()
-    return [watched_s / plain_s for plain_s, watched_s in pairs[1:]]
+    return pairs[1:]
 
 
 Torch = tuple[tuple[Any, str, Any], ...]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
 from tare.analysis.compare import compare
 from tare.analysis.model import Measurement
 from tare.base.host import LocalHost, Site
@@ -50,13 +51,16 @@ def measure(blocks: int = 10) -> Iterator[tuple[str, dict[str, Any], float | Non
     """For each kind of watching: the slowdown of a step, paired by block, and what the marks said that they cost."""
     host = LocalHost()
     TRAINING.prepare(host)
+    kept = Rounds()
     for question, sides in QUESTIONS.items():
         order, found, said_s = random.Random(7), [], None
         for block in range(blocks):
             for level in order.sample(list(sides), 2):
                 metrics = _metrics(host, block, sides[level])
                 found.append(Measurement(level=level, value=metrics[METRIC], block=str(block)))
+                kept.add(f"{question}, {level}", metrics[METRIC])
                 said_s = metrics.get("observer_s") if level == "on" else said_s
+        kept.keep("observer")
         (slowdown,) = compare(found, against="off", margin=MARGIN, metric=METRIC)
         yield question, slowdown.as_json(), said_s
 

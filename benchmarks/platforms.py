@@ -20,6 +20,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 from tare.base.host import Host, LocalHost, Site
@@ -38,7 +39,9 @@ def measure(rounds: int = 7, seconds: float = 120.0) -> dict[str, Any]:
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tare-bench-")))
         ways, missing = _ways(host, scratch, stack)
-        spent = {name: _interleaved(sides, rounds, seconds) for name, sides in ways.items()}
+        kept = Rounds()
+        spent = {name: _interleaved(sides, rounds, seconds, kept, name) for name, sides in ways.items()}
+    kept.keep("platforms")
     return {
         "seconds": {name: {side: _figure(values) for side, values in sides.items()} for name, sides in spent.items()},
         "ratio": {name: _figure(_ratios(sides)) for name, sides in spent.items() if THEIRS in sides},
@@ -127,7 +130,9 @@ def _silent(_: int) -> None:
     """Nobody watches."""
 
 
-def _interleaved(sides: Mapping[str, Way], rounds: int, seconds: float) -> dict[str, list[float]]:
+def _interleaved(
+    sides: Mapping[str, Way], rounds: int, seconds: float, kept: Rounds, name: str
+) -> dict[str, list[float]]:
     """Each side once a round; the first time, with cold files, is not counted."""
     order, spent = random.Random(7), {side: [] for side in sides}
     begin_s = time.monotonic()
@@ -136,6 +141,7 @@ def _interleaved(sides: Mapping[str, Way], rounds: int, seconds: float) -> dict[
             took_s = sides[side]()
             if number:
                 spent[side].append(took_s)
+                kept.add(f"{name}, {side}", took_s)
         if number and time.monotonic() - begin_s > seconds:
             break
     return spent

@@ -4,7 +4,7 @@ All three watch the same workload at 10 Hz, one after another in each round, in 
 that a busy spell of the machine hits all of them. The figure is the share of one core, from the kernel's own CPU
 accounting (with ended children, for the loop that starts commands).
 
-    python benchmarks/sampler.py [SECONDS [ROUNDS]]
+    python -m benchmarks.sampler [SECONDS [ROUNDS]]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
 from tare.base.errors import TareError
 from tare.base.host import LocalHost, Scope
 from tare.drivers.cgroups import tree
@@ -40,13 +41,14 @@ WORKLOAD = "import subprocess, sys; [subprocess.Popen(['sleep', '3600']) for _ i
 def measure(seconds: float = 5.0, rounds: int = 6) -> dict[str, Any]:
     """Shares of a core for each way of watching, and how many times ours the others cost, with an interval."""
     loops: dict[str, Callable[[Scope, float], float]] = {"tare": _tare, "psutil": _psutil, "commands": _commands}
-    shares: dict[str, list[float]] = {name: [] for name in loops}
+    shares = Rounds(loops)
     order = random.Random(7)
     with _workload() as scope:
         for _ in range(rounds):
             for name in order.sample(sorted(loops), len(loops)):
-                shares[name].append(loops[name](scope, seconds))
+                shares.add(name, loops[name](scope, seconds))
         start_s = [_start_s(scope) for _ in range(rounds)]
+    shares.keep("sampler", scale=PERIOD_S)  # of CPU time, a tick
     return {
         "rounds": rounds,
         "seconds_each": seconds,
@@ -115,7 +117,7 @@ def _commands(scope: Scope, seconds: float) -> float:
 
 def _other_loop(name: str, scope: Scope, seconds: float) -> float:
     """In a process of its own, as ours is."""
-    argv = [sys.executable, __file__, "--loop", name, str(scope.pid), str(seconds)]
+    argv = [sys.executable, "-m", "benchmarks.sampler", "--loop", name, str(scope.pid), str(seconds)]
     return float(json.loads(subprocess.run(argv, check=True, capture_output=True, text=True).stdout))
 
 

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
 from tare.base.host import LocalHost, Scope, WatchingHost
 from tare.drivers.tracing import tracefs
@@ -67,9 +68,12 @@ def measure(rounds: int = ROUNDS, events: int = EVENTS) -> dict[str, Any]:
         whole, quarter = _traces(Path(folder), events)
         sides = {"tare": lambda: ours(whole), "trace-cmd report": lambda: theirs(whole)}
         spent: dict[str, list[Spent]] = {name: [] for name in sides}
+        kept = Rounds(sides)
         for _ in range(rounds):
             for name in random.sample(list(sides), len(sides)):
                 spent[name].append(sides[name]())
+                kept.add(name, spent[name][-1].cpu_s / spent[name][-1].events * 1e6)  # a million events
+        kept.keep("trace_decode")
         counted = {name: {one.events for one in many} for name, many in spent.items()}
         assert len(set.union(*counted.values())) == 1, counted
         mine, other = spent["tare"], spent["trace-cmd report"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
 from tare.analysis.compare import compare
 from tare.analysis.model import Measurement
 from tare.base.errors import TareError
@@ -64,7 +65,7 @@ def measure(blocks: int = 6) -> Iterator[str]:
     host = LocalHost()
     TRAINING.prepare(host)
     failed = {name: why for name, side in SIDES.items() if (why := _obstacle(host, side))}
-    order, found = random.Random(7), []
+    order, found, kept = random.Random(7), [], Rounds()
     for block in range(blocks):
         for name in order.sample(list(SIDES), len(SIDES)):
             if name in failed:
@@ -75,8 +76,10 @@ def measure(blocks: int = 6) -> Iterator[str]:
                 failed[name] = str(error)
             else:
                 found.append(Measurement(level=name, value=step_s, block=str(block)))
-    kept = [one for one in found if one.level not in failed]
-    for result in compare(kept, against=OFF, margin=MARGIN, metric=METRIC):
+                kept.add(name, step_s)
+    kept.keep("tracing")
+    whole = [one for one in found if one.level not in failed]
+    for result in compare(whole, against=OFF, margin=MARGIN, metric=METRIC):
         yield _text(result.as_json())
     yield from (f"{name}: not run here: {why}" for name, why in failed.items())
 

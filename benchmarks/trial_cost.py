@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
 from tare.base.host import LocalHost
 from tare.parts.find import find
@@ -32,7 +33,7 @@ def measure(rounds: int = 8) -> dict[str, Any]:
     parts: dict[str, Platform] = {name: find("platforms", name)() for name in PLATFORMS}  # type: ignore[misc]
     obstacles = {name: part.obstacles(host) for name, part in parts.items()}
     here = [name for name in PLATFORMS if not obstacles[name]]
-    spent: dict[str, list[float]] = {name: [] for name in here}
+    spent = Rounds(here)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         with Store.create(root / "store", {"study": "bench"}, "") as store, Samplers() as samplers:
@@ -40,7 +41,8 @@ def measure(rounds: int = 8) -> dict[str, Any]:
             order = random.Random(7)
             for block in range(rounds):
                 for name in order.sample(here, len(here)):
-                    spent[name].append(_beyond_s(bench, parts[name], block))
+                    spent.add(name, _beyond_s(bench, parts[name], block))
+    spent.keep("trial_cost")
     figures = {name: median_estimate(values) for name, values in spent.items()}
     return {
         "seconds": {name: {"median": e.value, "low": e.low, "high": e.high, "n": e.n} for name, e in figures.items()},

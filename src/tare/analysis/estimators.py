@@ -352,7 +352,8 @@ def _by_block(side: Iterable[Measurement]) -> dict[str, list[float]]:
 def _several_in_a_block(ours: Sequence[Measurement], theirs: Sequence[Measurement], both: Sequence[str]) -> bool:
     """Whether a side has more than a trial and its A/A repeat in a block."""
     seen = [(side, str(m.block), m.twin) for side, found in ((0, ours), (1, theirs)) for m in found]
-    return any(count > 1 for (_, block, _), count in Counter(seen).items() if block in set(both))
+    paired = set(both)
+    return any(count > 1 for (_, block, _), count in Counter(seen).items() if block in paired)
 
 
 def _pairing_notes(

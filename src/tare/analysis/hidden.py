@@ -96,16 +96,11 @@ def _marked(
         selected.family(used=kept), margin=asked.margin, metric=selected.metric, alpha=asked.alpha, resamples=0,
         rises=asked.rises,
     )  # fmt: skip
-    words = {each.level: each.verdict for each in again if each.low is not None}
     compared = {name for each in judged for name in (each.level, each.against)}
-    judged_levels = {each.level for each in judged}
+    levels_judged = {each.level for each in judged}
+    words = {each.level: each.verdict for each in again if each.low is not None and each.level in levels_judged}
     return tuple(
-        Marked(
-            level,
-            sum(record.trial in biased for record in trials),
-            len(trials),
-            words.get(level) if level in judged_levels else None,
-        )
+        Marked(level, sum(record.trial in biased for record in trials), len(trials), words.get(level))
         for level, trials in levels.items()
         if level in compared
     )
@@ -138,10 +133,11 @@ def interactions(selected: Selection) -> tuple[Interaction, ...]:
     places: list[tuple[str, str]] = []  # the factor and the level of each contest
     family: list[Contest] = []
     floor = max((each.floor for each in selected.family() if each.floor is not None), default=None)
+    runs = grouped(first, selected.label.level)
     for factor in selected.label.rest:
         names = _names(first, factor)
         for level in (level for level in selected.levels if level != selected.against):
-            base, *others = _effects(selected, first, factor, names, level)
+            base, *others = _effects(selected, runs, factor, names, level)
             for other in others:
                 if held := _crossed(names, base, other):
                     made = contests(held, names[base.value], levels=[names[base.value], names[other.value]])
@@ -197,14 +193,14 @@ class _Effects:
 
 
 def _effects(
-    selected: Selection, records: Sequence[Record], factor: str, names: Mapping[Key, str], level: str
+    selected: Selection, runs: Mapping[str, Sequence[Record]], factor: str, names: Mapping[Key, str], level: str
 ) -> list[_Effects]:
-    """One for each value of the factor, in the order of their names."""
-    label, base = selected.label, str(selected.against)
-    rest = tuple(name for name in label.rest if name != factor)
+    """One for each value of the factor, in the order of their names; `runs` are the trials of each level."""
+    base = str(selected.against)
+    rest = tuple(name for name in selected.label.rest if name != factor)
     sides: dict[tuple[Key, str | None, Key], dict[str, list[float]]] = {}
-    for record in records:
-        if (whose := label.level(record)) in (level, base):
+    for whose in (level, base):
+        for record in runs.get(whose, ()):
             key = (signature(record.settings, (factor,)), block_of(record), signature(record.settings, rest))
             sides.setdefault(key, {}).setdefault(whose, []).append(record.metrics[selected.metric])
     logs: dict[Key, dict[str | None, dict[Key, float]]] = {value: {} for value in names}
@@ -247,6 +243,7 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
     epochs = _epochs(selected)
     epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
     long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
+    longer, failed = _with_rest(selected), Counter(each.label for each in selected.left_out if each.state in FAILED)
     made = []
     for each in judged:
         pair, reasons = (each.level, each.against), []
@@ -255,7 +252,8 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
-        reasons += [*_outside(selected, each), *_of_runs(selected, each, by_quota), *_failures(selected, each)]
+        reasons += [*_outside(selected, longer.get(pair)), *_of_runs(selected, each, by_quota)]
+        reasons += _failures(selected, each, failed)
         made.append(_withheld(each, reasons))
     return tuple(made)
 
@@ -293,25 +291,27 @@ def _epochs(selected: Selection) -> Selection:
     return replace(selected, used=used)
 
 
-def _outside(selected: Selection, found: Comparison) -> list[Ruling]:
-    """Whether evaluation, checkpoints and exit make a whole run longer by more than the margin: the baseline's run with
-    those of each trial, so that nothing else that differs is in it."""
-    sides = [[each for each in side if _has_rest(each)] for side in selected.sides(found.level, found.against)]
-    if not all(sides):
-        return []
-    inside_s = median(record.metrics["wall_s"] - _outside_s(record) for record in sides[1])
-    if inside_s <= 0:
-        return []
-    used = [
-        replace(record, metrics={**record.metrics, WITH_REST: inside_s + _outside_s(record)})
-        for record in selected.used
-        if _has_rest(record)
-    ]
-    more = _compared(selected, WITH_REST, used).get((found.level, found.against))
+def _with_rest(selected: Selection) -> dict[Pair, Comparison]:
+    """Whole runs: the run of a trial's baseline with the trial's own evaluation, checkpoints and exit, so that nothing
+    else that differs is in it."""
+    label, used = selected.label, [record for record in selected.used if _has_rest(record)]
+    first = grouped((record for record in used if not record.twin), label.label)
+    inside = {level: median(each.metrics["wall_s"] - _outside_s(each) for each in its) for level, its in first.items()}
+    runs = []
+    for record in used:
+        base_s = inside.get(label.joined(str(selected.against), label.surroundings(record)), 0.0)
+        if base_s > 0:
+            runs.append(replace(record, metrics={**record.metrics, WITH_REST: base_s + _outside_s(record)}))
+    return _compared(selected, WITH_REST, runs)
+
+
+def _outside(selected: Selection, more: Comparison | None) -> list[Ruling]:
+    """Whether evaluation, checkpoints and exit make a whole run longer by more than the margin."""
     if more is None or more.effect is None or not more.sure or more.effect <= more.margin:
         return []
-    ours_s, theirs_s = (median(map(_outside_s, side)) for side in sides)
-    return [sentences.outside_of_steps(found.level, found.against, ours_s, theirs_s, more)]
+    sides = selected.sides(more.level, more.against)
+    ours_s, theirs_s = (median(_outside_s(each) for each in side if _has_rest(each)) for side in sides)
+    return [sentences.outside_of_steps(more.level, more.against, ours_s, theirs_s, more)]
 
 
 def _has_rest(record: Record) -> bool:
@@ -368,12 +368,11 @@ def _of_runs(selected: Selection, found: Comparison, by_quota: bool) -> list[Rul
     return made
 
 
-def _failures(selected: Selection, found: Comparison) -> list[Ruling]:
+def _failures(selected: Selection, found: Comparison, failed: Counter[str]) -> list[Ruling]:
     """Trials that failed, on one side far more than on the other: the others alone make no side as good.
 
     Of either side: a baseline of which only the lucky half came to its end is no measure of anything.
     """
-    failed = Counter(each.label for each in selected.left_out if each.state in FAILED)
     kept = dict(zip((found.level, found.against), selected.sides(found.level, found.against), strict=True))
     made = []
     for level, against in ((found.level, found.against), (found.against, found.level)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -181,12 +182,12 @@ class Selection:
     left_out: tuple[FlaggedTrial, ...]
     repeated: int = 0  # attempts that a later one of the same trial has made up for
 
-    @property
+    @cached_property
     def unit(self) -> str:
         """What a step of all these trials is for people."""
         return unit_of(record.settings.get("workload") for record in self.attempts)
 
-    @property
+    @cached_property
     def levels(self) -> list[str]:
         """Of every attempt, usable or not; numbers in their order, others as the study lists them."""
         return ordered_levels(self.attempts, self.label, self.request.listed)
@@ -196,8 +197,11 @@ class Selection:
 
     def sides(self, level: str, against: str) -> tuple[list[Record], list[Record]]:
         """The trials behind a comparison, one a block; an A/A repeat is the same trial again."""
-        found = grouped((record for record in self.used if not record.twin), self.label.label)
-        return found.get(level, []), found.get(against, [])
+        return self._first_runs.get(level, []), self._first_runs.get(against, [])
+
+    @cached_property
+    def _first_runs(self) -> dict[str, list[Record]]:
+        return grouped((record for record in self.used if not record.twin), self.label.label)
 
     def measurements(self) -> list[Measurement]:
         return measurements(self.used, self.label, self.metric)
@@ -244,16 +248,9 @@ def select(records: Sequence[Record], request: Request) -> Selection:
         for record in records
         if by not in record.settings
     ]
-    return Selection(
-        replace(request, by=by),
-        label,
-        _baseline(having, label, request),
-        metric,
-        having,
-        tuple(record for record, why in counted if not why),
-        tuple(left_out),
-        repeated=len(having) - len(counted),
-    )
+    base, used = _baseline(having, label, request), tuple(record for record, why in counted if not why)
+    repeated = len(having) - len(counted)
+    return Selection(replace(request, by=by), label, base, metric, having, used, tuple(left_out), repeated)
 
 
 def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str | None:

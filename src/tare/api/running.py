@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare import __version__
-from tare.base.errors import ObstacleError, StudyError, TareError
+from tare.base.errors import ObstacleError, StudyError, TareError, cannot_run
 from tare.base.rulings import Ruling, obstacle
 from tare.base.text import count_text, say
 
@@ -224,7 +224,7 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
     if edited:
         raise StudyError(
             f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
-            "judged is declared before it; give another folder with -o."
+            "judged is declared before it, and not changed once results are seen: give another folder with -o."
         )
     if unlike:
         differs = _what_differs(store, planned)
@@ -315,6 +315,7 @@ def run_into(
     from tare.fleet.local import run_study
     from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
+    from tare.plan.slicing import may_help
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
 
@@ -326,7 +327,7 @@ def run_into(
     layered = any(tenant.workload.layered for cell in its_cells for tenant in cell.everyone())
     rooms = room_obstacles(host, folder, checked.disk_bytes, state_dir() / "scratch" if layered else None)
     if blocked := [*checked.blocked, *rooms]:
-        raise ObstacleError("this device cannot run the study, and nothing was run:", blocked)
+        raise cannot_run("the study", blocked, ", and nothing was run")
     refuse_without_power(study)
     tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
@@ -336,7 +337,7 @@ def run_into(
         store.plan([row(trial) for trial in planned])
         say(sensitivity(study))
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
-        if busy := advice(before, glance(), sliced=study.design.slices is not None):
+        if busy := advice(before, glance(), slices=may_help(study, its_cells)):
             say(busy)
         watcher = progress_on() if progress else progress_on(io.StringIO())
         return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, verbose=verbose)

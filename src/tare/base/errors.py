@@ -64,6 +64,19 @@ class ObstacleError(TareError):
         super().__init__("\n".join([what, *_listed(obstacles), *apart]))
 
 
+_NAMED_BY_USER = (("needs.file", "needs.program"), ("workload command", "workload server"))
+
+
+def cannot_run(study: str, obstacles: Sequence[Ruling], then: str = "") -> TareError:
+    """Why it is not run: the device, or, where that is all, a program or file that its user named and that is wrong."""
+    codes, parts = _NAMED_BY_USER
+    if all(each.code in codes and each.subject in parts for each in obstacles):
+        return StudyError(
+            "\n".join([f"{study}: a command, or a file that it names, cannot be used{then}:", *_listed(obstacles)])
+        )
+    return ObstacleError(f"this device cannot run {study}{then}:", obstacles)
+
+
 class NothingLeft(ObstacleError):
     """Of a study that leaves out what a device cannot run, nothing is left that asks its question."""
 

@@ -78,7 +78,8 @@ CODES: dict[str, str] = {
     "platform.emulated": "the guest's CPU is emulated, not virtualised",
     "load.bottleneck": "whoever made the load for a server was too late or too busy: the figures are not the server's",
     "load.failed": "more than 1 % of the requests to a server failed, timed out or were rejected",
-    "load.unanswered": "no request to a server was answered",
+    "load.unanswered": "no request to a server was answered: the trial failed; after a rehearsal its side is skipped",
+    "load.not-streamed": "more than 1 % of the answers that should be streamed came whole, or without a token",
     "server.killed": "a server did not stop when it was asked to, and was killed",
     # The device during the trial.
     "memory.swapped": "the device swapped",

@@ -42,7 +42,8 @@ def parse_quantity(text: object, units: dict[str, float], what: str, *, bare_uni
     return value
 
 
-def _seconds(value: Any) -> float:
+def parse_seconds(value: Any) -> float:
+    """`10 ms` as 0.01."""
     return parse_quantity(value, _TIME_S, "time")
 
 
@@ -87,8 +88,8 @@ class _Before:
         return no_info_before_validator_function(self.convert, handler(source))
 
 
-Seconds = Annotated[float, _Before(_unless_number(_seconds))]
-PositiveSeconds = Annotated[float, _Before(lambda value: _positive(_unless_number(_seconds)(value)))]
+Seconds = Annotated[float, _Before(_unless_number(parse_seconds))]
+PositiveSeconds = Annotated[float, _Before(lambda value: _positive(_unless_number(parse_seconds)(value)))]
 SizeBytes = Annotated[int, _Before(lambda value: value if type(value) is int else _size(value))]
 # YAML reads `on` and `off` as true and false.
 OnOff = Annotated[Literal["on", "off"], _Before(lambda said: ("off", "on")[said] if isinstance(said, bool) else said)]

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tare.api.running import needs_of, needs_of_study
-from tare.base.errors import NothingLeft, ObstacleError
+from tare.base.errors import NothingLeft, ObstacleError, cannot_run
 from tare.base.text import count_text
 from tare.cli.scaffold import Verb, json_option, need, print_json, trust_option, width
 from tare.cli.studies import load_study, python_option, scale_option
@@ -158,7 +158,7 @@ def _check_study(path: Path, study: Study, as_json: bool) -> None:
     if as_json:
         print_json({"study": study.study, "obstacles": checked.blocked, "not_measured": list(study.left_out)})
     if checked.blocked:
-        raise ObstacleError(f"this device cannot run {path}:", checked.blocked)
+        raise cannot_run(str(path), checked.blocked)
     if not as_json:
         click.echo(f"{path}: this device can run it{', but for:' if study.left_out else '.'}")
         for sentence in study.left_out:

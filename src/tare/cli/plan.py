@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.api.running import sensitivity
-from tare.base.errors import NothingLeft, ObstacleError
+from tare.base.errors import NothingLeft, cannot_run
 from tare.cli.scaffold import Verb, json_option, print_json, say, trust_option, width
 from tare.cli.studies import load_study, python_option, scale_option
 
@@ -27,7 +27,7 @@ def command(study: Path, scale: str | None, python: str | None, trust: bool, as_
     """List the trials of STUDY in order, with the time and the disk they take. Runs nothing.
 
     Where something keeps this device from running it, the plan is still printed, and the exit code is 3, as of
-    `tare check STUDY` and `tare run STUDY`.
+    `tare check STUDY` and `tare run STUDY`; 2 where that is a program or file of a command that is not there.
     """
     from tare.base.host import LocalHost
     from tare.base.text import count_text, duration_text, size_text
@@ -91,7 +91,7 @@ def _refuse(study: Path, checked: Check, nothing_left: NothingLeft | None) -> No
     if nothing_left is not None:
         raise nothing_left.for_a_look()
     if checked.blocked:
-        raise ObstacleError(f"this device cannot run {study}:", checked.blocked)
+        raise cannot_run(str(study), checked.blocked)
 
 
 def _cell(row: dict[str, Any], key: str) -> str:

@@ -271,7 +271,11 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     say(f"{outcome.why}.")
     if outcome.interrupted:
         going_on = f"{again} --retry-failed" if retried else again
-        say(f"{left_text(outcome)}; `{going_on}` resumes.")
+        if outcome.left or outcome.at_most_more:
+            say(f"{left_text(outcome)}; `{going_on}` resumes.")
+        elif outcome.skipped:
+            what = count_text(outcome.skipped, "trial")
+            say(f"{what} skipped, and none left; `{again} --retry-failed` tries again what did not run.")
         refuse_pending()
         say("The device is as it was found.")
         raise SystemExit(130)
@@ -292,8 +296,9 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         return
     if nothing and any(each.code == "figure.beyond-rates" for left in weighing.left_out for each in left.reasons):
         say(
-            "in too many blocks of a side the goal is met, or missed, at all of its rates, so nothing is compared: "
-            "take rates on both sides of it. `tare weigh --goal` finds them again in another folder (-o)."
+            "in too many blocks of a side the goal is met, or missed, at all of its rates, so nothing is compared.\n"
+            "The same `tare weigh --goal` with another folder (-o) searches for the rates anew: best while little else "
+            "runs here, and with a higher --count. A study of your own must list rates on both sides of the goal."
         )
         raise SystemExit(1)
     if nothing:

@@ -28,6 +28,7 @@ from tare.api.running import run_into, study_text
 from tare.api.weighing import Script, built_in_workload, choose_platform, end_early, fetched, sides, weigh_study
 from tare.base.errors import StudyError, TareError
 from tare.base.text import heard_by, share_text
+from tare.base.units import PER_SECOND, parse_quantity, parse_seconds
 from tare.cli.report import finish
 from tare.cli.scaffold import (
     FOLDER,
@@ -152,6 +153,12 @@ def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         need(server is None or port is not None, "--server needs --port: where does it listen?")
         if server is None:
             return verb(serving={}, **others)
+        if "goal" in load:
+            _need_quantity(
+                "goal", load, parse_seconds, "a time (300ms), or a percentile below 100 of it ('p99 < 300 ms')"
+            )
+        if "rate" in load:
+            _need_quantity("rate", load, lambda text: parse_quantity(text, PER_SECOND, "rate"), "a rate (50/s)")
         load |= {name: str(load[name]) for name in ("requests", "trace") if name in load}
         load |= {"arrivals": "trace"} if "trace" in load else {}
         return verb(serving={"argv": words_of(server), "port": port, **load}, **others)
@@ -159,6 +166,16 @@ def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_FOR_SERVERS):
         taking = option(taking)
     return taking
+
+
+def _need_quantity(option: str, load: Mapping[str, Any], parse: Callable[[str], float], wanted: str) -> None:
+    """More than zero, and with its unit; after a percentile, where it is a goal."""
+    found = _GOAL.fullmatch(str(load[option]).strip()) if option == "goal" else None
+    try:
+        good = parse(found[2] if found else load[option]) > 0
+    except ValueError:
+        good = False
+    need(good, f"--{option} {load[option]!r}: write {wanted}, more than zero and with its unit.")
 
 
 def words_of(line: str) -> list[str]:
@@ -208,7 +225,10 @@ def ramp_goal(serving: dict[str, Any], margin: float) -> float | None:
     serving["goal"] = found[2]
     serving.setdefault("count", math.ceil(FEWEST_LATE / (1 - share)))
     least = math.ceil(1 / (1 - share))
-    need(int(serving["count"]) >= least, f"--count: it takes {least} requests or more for one of them to be late.")
+    few = (
+        f"--goal 'p{found[1]} < ...' with --count {serving['count']}: it takes {least} requests or more for one of them"
+    )
+    need(int(serving["count"]) >= least, f"{few} to be late. Give a higher --count, or none, or a lower percentile.")
     return share
 
 
@@ -320,9 +340,10 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
         raise SystemExit(130)
     with reading(folder) as store:
         (record,) = counted_attempts(store.records())
-    if not is_usable(record):
+    load: dict[str, Any] = record.facts.get("outcome", {}).get("load", {"ok": 0})
+    no_tokens = record.settings.get("workload.goal_of") == "first_token" and load.get("unstreamed", -1) == load["ok"]
+    if no_tokens or not is_usable(record):
         raise TareError(" ".join(map(str, record.reasons)))
-    load: dict[str, Any] = record.facts["outcome"]["load"]
     return load
 
 

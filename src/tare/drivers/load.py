@@ -26,6 +26,7 @@ from tare_inside.serve import LISTENS
 # A small HTTP/1.1 client on asyncio streams: one request at a time on a connection that is kept, each part timed.
 
 REJECTED = (429, 503)  # a server that is full answers so
+_COUNTED = ("ok", "good", "unstreamed", "errors", "timeouts", "rejected")
 _LIMIT = 1 << 24
 
 
@@ -197,10 +198,15 @@ def requests_of(api: str, path: Path | None) -> list[Request]:
     """The requests, which are sent in this order, and again from the start when they are over."""
     if path is None:
         return [_request(api, "/" if api == "http" else _WORDS)]
-    lines = [line for line in path.read_text().splitlines() if line.strip()]
-    if not lines:
+    found = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            found += [_request(api, _read(line))] if line.strip() else []
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}, line {number}: {error}: {line[:60]}") from None
+    if not found:
         raise ValueError(f"{path} has no requests: one on each line")
-    return [_request(api, _read(line)) for line in lines]
+    return found
 
 
 def _read(line: str) -> Any:
@@ -209,8 +215,8 @@ def _read(line: str) -> Any:
         return line.strip()
     try:
         return json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"a line that begins like JSON is none ({error}): {line[:60]}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it begins like JSON and is none ({error.msg}, column {error.colno})") from None
 
 
 def _request(api: str, told: Any) -> Request:
@@ -237,12 +243,18 @@ def _prompt(api: str, text: str) -> dict[str, Any]:
 def _plain(told: Any) -> Request:
     """`/path`, or {"method", "path", "headers", "body"}: a body that is no text is sent as JSON."""
     if not isinstance(told, dict):
-        return Request("GET", str(told))
+        return Request("GET", _path(told))
     body, headers = told.get("body"), dict(told.get("headers", {}))
     if body is not None and not isinstance(body, str):
         body, headers = json.dumps(body), {**_JSON, **headers}
     method = told.get("method") or ("GET" if body is None else "POST")
-    return Request(str(method), str(told.get("path", "/")), headers, (body or "").encode())
+    return Request(str(method), _path(told.get("path", "/")), headers, (body or "").encode())
+
+
+def _path(told: Any) -> str:
+    if not str(told).startswith("/") or any(sign.isspace() for sign in str(told)):
+        raise ValueError("neither JSON nor a path, which begins with / and has no blanks")
+    return str(told)
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -273,10 +285,10 @@ class Load:
     """The requests of one order, and what came of each."""
 
     def __init__(self, order: dict[str, Any], requests: Sequence[Request]) -> None:
-        self._order, self._requests = order, requests
+        self.order, self._requests = order, requests
         self._free: list[Connection] = []
         self._timeout_s, self._goal_s = order["timeout_s"], order["goal_s"]
-        self.counts: Counter[str] = Counter(dict.fromkeys(("ok", "good", "errors", "timeouts", "rejected"), 0))
+        self.counts: Counter[str] = Counter(dict.fromkeys(_COUNTED, 0))
         self.latencies_s: list[float] = []
         self.late_s: list[float] = []
         self.waited_s = 0.0  # awake, with nothing to do
@@ -285,25 +297,29 @@ class Load:
         self.ends_ns: list[int] = []
         self.tokens = 0
         self.between_s: list[float] = []
-        self.problem = ""
+        self.problem = ""  # the first request that failed, and how
+        self.failures: Counter[str] = Counter()
         self.texts: dict[int, str] = {}
 
     async def one(self, number: int, due_ns: int, *, marked: bool = True) -> float:
         """Send a request that was due then, and mark it; its latency."""
         request = self._requests[number % len(self._requests)]
-        connection = self._free.pop() if self._free else Connection("127.0.0.1", self._order["port"])
-        sent_ns, kind, answer = now_ns(), "ok", None
+        connection = self._free.pop() if self._free else Connection("127.0.0.1", self.order["port"])
+        sent_ns, kind, answer, why = now_ns(), "ok", None, ""
         try:
             answer = await asyncio.wait_for(connection.ask(request), self._timeout_s)
         except TimeoutError:
-            kind = "timeouts"
+            kind, why = "timeouts", "timed out"
         except Broken as problem:
-            kind, self.problem = "errors", self.problem or str(problem)
+            kind, why = "errors", str(problem)[:80]
         end_ns = now_ns()
         self._free.append(connection)
         if answer is not None and answer.status >= 400:
             kind = "rejected" if answer.status in REJECTED else "errors"
-            self.problem = self.problem or f"the server answered with {answer.status}"
+            why = str(answer.status)
+        if why:
+            self.problem = self.problem or f"{why} to {request.method} {request.path[:80]}"
+            self.failures[why] += marked
         latency_s = (end_ns - due_ns) / 1e9
         if marked:
             self.late_s.append((sent_ns - due_ns) / 1e9)
@@ -323,8 +339,11 @@ class Load:
             self.tokens += len(times_ns)
             self.between_s += [(after - before) / 1e9 for before, after in pairwise(times_ns)]
             self.texts[number] = "".join(answer.text)
-            if self._order["goal_of"] == "first_token":
+            if self.order["goal_of"] == "first_token":
                 judged_s = (first_ns - due_ns) / 1e9
+        elif kind == "ok" and self._requests[number % len(self._requests)].streams:
+            self.counts["unstreamed"] += 1
+            judged_s = math.inf if self.order["goal_of"] == "first_token" else judged_s
         if kind == "ok" and (self._goal_s is None or judged_s <= self._goal_s):
             self.counts["good"] += 1
 
@@ -375,7 +394,7 @@ class Load:
 
     async def _until(self, due_ns: int) -> None:
         """Sleep, and on a core of our own stay awake for the last 2 ms: how late this is counts as latency."""
-        awake_s = _AWAKE_S if self._order["cores"] else 0.0
+        awake_s = _AWAKE_S if self.order["cores"] else 0.0
         if (left_s := (due_ns - now_ns()) / 1e9 - awake_s) > 0:
             await asyncio.sleep(left_s)
         while (begin_ns := now_ns()) < due_ns:
@@ -452,7 +471,10 @@ def outcome(load: Load, seconds: float, used_s: float, *, closed: bool) -> dict[
         "load": {
             **load.counts,
             "sent": sent,
+            "in_flight": load.order["concurrency"] if closed else None,
+            "cores": len(load.order["cores"]),
             "problem": load.problem,
+            "failures": dict(load.failures.most_common(4)),
             "seconds": seconds,
             "cpu_s": max(0.0, used_s - load.waited_s),
             "cpu_whole_s": time.process_time(),

@@ -23,6 +23,7 @@ GONE = (
 )
 _SCHEDULER_ANSWERS_WITHIN_S = 15.0
 _AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: so many records are held in memory
+_COMING_UP = 8  # processes of workers: more would only keep each other, and the scheduler, from coming up in time
 _LOOK_AT_WORKERS_S = 3.0
 NOWHERE = ""  # the address of a worker that is not there
 _LOST = object()  # in the place of an answer, where the process is dead that had it
@@ -172,15 +173,19 @@ class OwnCluster(_Dask):
         allow_many_files()
         self._processes = Processes()
         try:
-            started = [self._processes.start_host(group) for group in groups(names)]
+            started: list[Host] = []
+            for group in groups(names):
+                if len(started) >= _COMING_UP:
+                    self._processes.await_host(started[-_COMING_UP], _COMING_UP)
+                started.append(self._processes.start_host(group))
+                self._hosts |= dict.fromkeys(group, started[-1])
             # Records come straight from the workers: through the scheduler they would come by 512 lines at most.
             self._client = distributed.Client(
                 self._processes.address, security=self._processes.security(), direct_to_workers=True,
                 connection_limit=2 * len(names) + 16,
             )  # fmt: skip
             for host in started:
-                self._hosts |= dict.fromkeys(host.names, host)
-                self._processes.await_host(host)
+                self._processes.await_host(host, min(len(started), _COMING_UP))
         except BaseException:
             self.close()
             raise

@@ -426,9 +426,9 @@ class Processes:
         order.write_text(json.dumps({**described, "up": str(up), "scratch": str(self.folder / "scratch")}))
         return Host(tuple(names), self._start(log, SHARED, "workers", str(order)), up, log)
 
-    def await_host(self, host: Host) -> None:
-        """Until the scheduler knows all of its workers."""
-        end_s = time.monotonic() + _UP_WITHIN_S + _PER_WORKER_S * len(host.names)
+    def await_host(self, host: Host, together: int = 1) -> None:
+        """Until the scheduler knows all of its workers; so many processes come up together."""
+        end_s = time.monotonic() + _UP_WITHIN_S + _PER_WORKER_S * len(host.names) * together
         while not host.up.exists():
             if host.is_dead or time.monotonic() > end_s:
                 who = host.names[0] if len(host.names) == 1 else f"{host.names[0]} and {len(host.names) - 1} more"

@@ -16,8 +16,8 @@ from tare.studies.model import ID_FORM
 from tare.studies.yaml import Complaint, Fatal, Loc, Problem, Source, listed, parse, suggestion
 
 OF = "inventory"
-MOST_DEVICES = 2_000
-MOST_BYTES = 2 << 20  # a kilobyte each, with host key and comments
+MOST_DEVICES = 10_000
+MOST_BYTES = MOST_DEVICES << 10  # a kilobyte each, with host key and comments
 MOST_VALUES = 40 * MOST_DEVICES  # every field, its name, tags
 LEAN = "none"  # in the place of an interpreter that has tare: the device is driven from here
 _HOW = "An inventory is 'devices:' and under it a list, like '- {name: orin-1, address: 192.168.7.11}'."

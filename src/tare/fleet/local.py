@@ -38,6 +38,7 @@ from tare.trial.engine import Bench, run_trial
 from tare.trial.rules import is_lost
 from tare.trial.sampler import Samplers, Sampling
 from tare.trial.slices import run_sliced
+from tare.trial.tenants import is_starting
 from tare.trial.undo.guardian import Guardian
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.restoration import restore
@@ -48,7 +49,10 @@ PUTTING_BACK = "the device is being restored; this takes a moment."
 
 
 class Interruption:
-    """Ctrl-C once is heeded between trials; twice, or a request to end, raises `KeyboardInterrupt`: once, not again."""
+    """Ctrl-C once is heeded between trials; twice, or a request to end, raises `KeyboardInterrupt`: once, not again.
+
+    While a server is waited for, once is enough.
+    """
 
     def __init__(self, say: Callable[[str], None], first: str = FINISHING, later: str = PUTTING_BACK) -> None:
         self.asked = 0
@@ -61,7 +65,7 @@ class Interruption:
         if self._raised:
             self._say(self._later)
             return  # the restore that the first one began must not be broken off
-        if self.asked == 1 and number == signal.SIGINT:
+        if self.asked == 1 and number == signal.SIGINT and not is_starting():
             self._say(self._first)
             return
         self._raised = True

@@ -46,6 +46,11 @@ def slicing_obstacles(study: Study, cells: Sequence[Cell]) -> list[Ruling]:
     return list(dict.fromkeys(found))
 
 
+def may_help(study: Study, cells: Sequence[Cell]) -> bool:
+    """Whether slices are worth a word: they are not in use, and no workload of the study forbids them."""
+    return study.design.slices is None and not any(each.workload.part_name() in UNSLICED_WORKLOADS for each in cells)
+
+
 def _of_study(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
     if (study.compare.by or "platform").startswith("control"):
         yield _refused("what is compared is a setting of the whole device, which both sides would share.")

@@ -119,9 +119,10 @@ class Catalogue:
         found = self._db.execute("SELECT trial, plan FROM planned ORDER BY seq")
         return [{"trial": trial, **strict_json.load(plan.encode())} for trial, plan in found]
 
-    def attempts(self) -> list[Attempt]:
-        """Every attempt that was begun, in order."""
-        found = self._db.execute("SELECT trial, attempt, state, sealed FROM attempt ORDER BY seq")
+    def attempts(self, trial: str | None = None) -> list[Attempt]:
+        """Every attempt that was begun, or every one at this trial, in order."""
+        which, given = ("", ()) if trial is None else ("WHERE trial = ?", (trial,))
+        found = self._db.execute(f"SELECT trial, attempt, state, sealed FROM attempt {which} ORDER BY seq", given)
         return [Attempt(trial, attempt, state, bool(sealed)) for trial, attempt, state, sealed in found]
 
     def note(self, records: Iterable[Record], *, sealed: bool) -> None:

@@ -133,10 +133,9 @@ def is_trial_folder(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def keys_in(folder: Path) -> set[Key]:
-    """The trials that have a folder here; other names are none of ours."""
-    with os.scandir(folder) as entries:
-        matches = [_NAME.fullmatch(entry.name) for entry in entries]
+def keys_in(folder: Path, trial: str = "") -> set[Key]:
+    """The trials that have a folder here, or those whose ids begin like this; other names are none of ours."""
+    matches = [_NAME.fullmatch(name) for name in os.listdir(folder) if name.startswith(trial)]  # noqa: PTH208
     return {(match[1], int(match[2])) for match in matches if match}
 
 
@@ -252,10 +251,10 @@ class Shelf:
                 self._problems.append(str(error))
         return self._sealed
 
-    def seen(self) -> set[Key]:
-        """Every attempt that has a folder, whole or not."""
+    def seen(self, trial: str = "") -> set[Key]:
+        """Every attempt that has a folder, whole or not; or those whose trials' ids begin like this."""
         try:
-            return keys_in(self._folder)
+            return keys_in(self._folder, trial)
         except OSError as error:
             raise StoreError(f"{self._folder}: the sealed trials cannot be listed: {error.strerror}.") from error
 

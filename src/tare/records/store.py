@@ -251,7 +251,8 @@ class Store:
         catalogue = self._writing()
         doing = f"beginning trial {draft.trial}"
         with explained(self.root, doing, need_bytes=128 * 1024):
-            begun = {(row.trial, row.attempt) for row in catalogue.attempts()} | self.spooled() | self._shelf.seen()
+            begun = {(row.trial, row.attempt) for row in catalogue.attempts(draft.trial)}
+            begun |= self.spooled() | self._shelf.seen(draft.trial)
             attempt = 1 + max((number for trial, number in begun if trial == draft.trial), default=0)
             draft = plain(replace(draft, attempt=attempt, state="running"))
             start(self.root, draft)

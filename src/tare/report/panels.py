@@ -498,7 +498,12 @@ def next_steps(weighing: Weighing, explained: bool) -> list[str]:
                 f"say of noise; as it is, about {more} would be needed."
             )
         else:
-            told.append(f"Run about {more} to decide what cannot be told: raise `repeat` and run again; it resumes.")
+            every = max(each.n + each.more_trials for each in found if each.more_trials)
+            told.append(
+                f"It takes about {more} to decide what cannot be told: run it with `repeat: {every}` "
+                f"(`--repeat {every}`) into another folder (-o). How many there are is declared before a run, so this "
+                "one is not extended."
+            )
     elif any(each.verdict == "cannot_tell" for each in found):
         told.append("More blocks alone may not decide what cannot be told: see the notes on it below.")
     costly = [each for each in found if each.verdict == "slower"]

@@ -147,8 +147,11 @@ def glance(proc: Path = _PROC) -> Glance:
     return Glance(busy + idle + iowait + steal, busy, me[1] + me[2] if me else 0, processes)
 
 
-def advice(before: Glance, after: Glance, *, sliced: bool = False) -> str | None:
-    """A sentence where others use more than a trial may be disturbed by; None where all is quiet."""
+def advice(before: Glance, after: Glance, *, slices: bool = True) -> str | None:
+    """A sentence where others use more than a trial may be disturbed by; None where all is quiet.
+
+    `slices`: whether they would help, and are not used yet.
+    """
     capacity = after.capacity - before.capacity
     foreign = (after.busy - before.busy) - (after.ours - before.ours)
     share = foreign / capacity if capacity > 0 else 0.0
@@ -161,7 +164,7 @@ def advice(before: Glance, after: Glance, *, sliced: bool = False) -> str | None
     return (
         f"other processes use {share:.0%} of this device's CPU time at this moment{_who(before, after)}: {fate}.\n"
         "The run starts anyway; stop them while it runs if you can."
-        + ("" if sliced else " For a machine that stays busy: `--design slices` (in a study: `design: slices`).")
+        + (" For a machine that stays busy: `--design slices` (in a study: `design: slices`)." if slices else "")
     )
 
 

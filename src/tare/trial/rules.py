@@ -269,25 +269,51 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
     seconds, late_s, median_s = (_number(load, name) for name in ("seconds", "late_p99_s", "latency_p50_s"))
     sent, answered = _number(load, "sent"), _number(load, "ok")
     if (share := _number(load, "cpu_s") / max(seconds, 1e-9)) > LOAD_CPU_SHARE:
-        sentence = f"the load generator used {share:.0%} of a core: it was the bottleneck, not the server."
+        sentence = f"the load generator used {share:.0%} of a core: it was the bottleneck, not the server{_cure(load)}"
         yield Ruling("load.bottleneck", "invalid", "load", sentence)
     elif late_s > max(LOAD_LATE_S, LOAD_LATE_SHARE * median_s):
+        core = "stop what else uses its core" if load.get("cores") else "give it a core (`load_cores`)"
         sentence = (
             f"the load generator was up to {late_s * 1e3:.1f} ms late (99th percentile) where a request takes "
-            f"{median_s * 1e3:.1f} ms: the latencies are its own. Give it a core (`load_cores`), or a lower rate."
+            f"{median_s * 1e3:.1f} ms: the latencies are its own{_cure(load, core)}"
         )
         yield Ruling("load.bottleneck", "invalid", "load", sentence)
-    counts = ", ".join(f"{_number(load, name):.0f} {name}" for name in ("errors", "timeouts", "rejected"))
-    problem = f"; the first: {str(load['problem'])[:200]}" if load.get("problem") else ""
-    if answered == 0:
-        yield Ruling("load.unanswered", "invalid", "load", f"no request was answered ({counts}{problem}).")
-    elif sent - answered > FAILED_REQUESTS_SHARE * sent:
-        sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({counts}{problem})."
+    if sent - answered > FAILED_REQUESTS_SHARE * sent:
+        sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({_failures(load)})."
         yield Ruling("load.failed", "suspect", "load", sentence)
+    if (whole := _number(load, "unstreamed")) > FAILED_REQUESTS_SHARE * answered:
+        sentence = (
+            f"{whole:.0f} of {answered:.0f} answers were not streamed: they came whole or without a token, and have no "
+            "time to the first one. Does the server heed `stream`? `--api http` sends requests that want no stream."
+        )
+        yield Ruling("load.not-streamed", "suspect", "load", sentence)
     if "stop_s" in (served := state.facts.get("served", {})) and served["stop_s"] is None:
         yield Ruling(
             "server.killed", "note", "workload", "the server did not stop when it was asked to, and was killed."
         )
+
+
+def _cure(load: Mapping[str, Any], *first: str) -> str:
+    """What helps, by what the load was."""
+    in_flight = _number(load, "in_flight")  # of a closed loop
+    least = ["lower `concurrency`"] if in_flight > 1 else [] if in_flight else ["lower the rate"]
+    return f": {' or '.join((*first, *least))}." if first or least else "."
+
+
+def unanswered(state: TrialState) -> Ruling | None:
+    """Where no request was answered there is nothing to measure, and another attempt would be like it."""
+    load = state.outcome.get("load")
+    if not isinstance(load, Mapping) or _number(load, "ok"):
+        return None
+    sentence = f"all {_number(load, 'sent'):.0f} requests failed ({_failures(load)}): check `--requests` and `--api`."
+    return Ruling("load.unanswered", "failed", "load", sentence)
+
+
+def _failures(load: Mapping[str, Any]) -> str:
+    """`404 x 20; the first: 404 to GET /x`, from a folder that is not to be trusted."""
+    counted = load.get("failures")
+    told = [f"{str(why)[:80]} x {times}" for why, times in counted.items()] if isinstance(counted, Mapping) else []
+    return f"{', '.join(told[:4])}; the first: {str(load.get('problem'))[:200]}"
 
 
 def load_cpu_s(state: TrialState) -> float:

@@ -14,10 +14,11 @@ from tare.base import untrusted
 from tare.base.errors import TrialError
 from tare.base.host import Clock, Exit, Host, Job, Process, shares_workdir
 from tare.parts.protocols import Mark, Workload
-from tare_inside.serve import DONE
+from tare_inside.serve import DONE, LISTENS
 
 _LOOK_EVERY_NS = 20_000_000
 _PATIENCE_S = 60.0  # for one that was killed
+_driven: list[Path] = []  # the work folders of servers that run now
 
 
 @dataclass
@@ -81,6 +82,11 @@ def not_left_alone(tenant: Tenant, process: Process) -> Iterator[None]:
         raise
 
 
+def is_starting() -> bool:
+    """Whether a server is waited for that is not ready yet: nothing is measured, and nothing lost by ending it."""
+    return any(not (workdir / LISTENS).exists() for workdir in _driven)
+
+
 @contextmanager
 def driven(tenant: Tenant, limit_s: float) -> Iterator[None]:
     """Meanwhile its driver runs, if it has one; when that ends the tenant is told so, and the other way round."""
@@ -99,9 +105,11 @@ def driven(tenant: Tenant, limit_s: float) -> Iterator[None]:
 
     waiting = threading.Thread(target=wait, daemon=True)
     waiting.start()
+    _driven.append(tenant.workdir)
     try:
         yield
     finally:
+        _driven.remove(tenant.workdir)
         stopped = waiting.is_alive()
         with suppress(OSError):
             driver.kill()

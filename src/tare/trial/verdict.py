@@ -28,6 +28,7 @@ from tare.trial.rules import (
     lost_gpu,
     overheated,
     sensor_trouble,
+    unanswered,
 )
 from tare.trial.state import TrialState, recorders_of
 
@@ -75,7 +76,7 @@ def _last_words(found: Exit | None) -> str:
 
 
 def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
-    """None where the workload came to its end, with code 0."""
+    """None where the workload came to its end, with code 0, and a server answered."""
     if state.interrupted:
         return _ended("interrupted", "run.stopped", "", "the run was stopped during this trial.")
     if state.error is not None:
@@ -98,7 +99,7 @@ def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
             "workload.exit", "failed", "workload", f"the workload ended with code {state.exit.code}{reported}"
         )
         return Verdict("failed", (ended, *(Ruling("workload.hint", "failed", "workload", hint) for hint in hints)))
-    return None
+    return None if (nothing := unanswered(state)) is None else Verdict("failed", (nothing,))
 
 
 def _ended(state: State, code: str, subject: str, sentence: str) -> Verdict:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from analysis_figures import FakeStore, record
+from metered import kept
 from tare.analysis.compare import compare
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.resources.bottlenecks import by_goal, crossing, late_share
 from tare.analysis.sentences import weighing_json
 from tare.analysis.weighing import is_enough, weigh
 from tare.base.errors import StudyError
+from tare.cli.report import finish
+from tare.fleet.local import Outcome
 from tare.parts.workloads.server import Server
 from tare.records.model import Record
 from tare.report.text.verdict import verdict_text
@@ -144,6 +148,13 @@ def test_where_no_block_was_at_the_right_rates_the_figure_is_still_named() -> No
     found = weigh(FakeStore([trial(side, 0, rate, 0) for side in ("bare", "runc") for rate in RATES], STUDY))
 
     assert (found.metric, found.comparisons[0].effect, len(found.left_out)) == ("goal_rate_per_s", None, 2)
+
+
+def test_where_the_rates_were_wrong_it_is_said_what_helps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = [replace(trial(side, 0, rate, 0), trial=f"{side}{rate}") for side in ("bare", "runc") for rate in RATES]
+    with pytest.raises(SystemExit):
+        finish(kept(tmp_path / "store", records, STUDY), Outcome(len(records), 0, "done"), True, "tare run s.yaml")
+    assert "The same `tare weigh --goal` with another folder (-o) searches for the rates" in capsys.readouterr().err
 
 
 def test_suspect_trials_mark_the_block_and_the_stop_rule_knows_the_figure() -> None:

@@ -2,12 +2,16 @@
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from analysis_figures import FakeStore, record, weighed_records
+from analysis_figures import FakeStore, noisy, record, weighed_records
 from some_records import because
+from tare.analysis import hidden, selection
+from tare.analysis.cells import Cells
+from tare.analysis.estimators import _several_in_a_block
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
@@ -650,3 +654,58 @@ def test_a_wrong_level_of_a_table_is_refused_with_file_and_column(tmp_path):
 
     with pytest.raises(StudyError, match=r"mine\.csv, column 'platform': No level 'dokcer'.*'docker'\?"):
         weigh_table(path, by="platform", value="step_s", against="dokcer")
+
+
+OUTSIDE = {"evaluation_s": 0.5, "exit_s": 0.1}
+
+
+@pytest.mark.parametrize("factor", ["platform", "workload.batch"])
+def test_twice_as_many_cells_take_twice_the_looks_at_trials(factor, monkeypatch):
+    """One factor within many others, or one with many levels: no comparison looks at all trials anew."""
+    looks = Counter()
+
+    def counted(owner, name):
+        plain = getattr(owner, name)
+
+        def told(*args, **named):
+            looks[name] += 1
+            return plain(*args, **named)
+
+        monkeypatch.setattr(owner, name, told)
+
+    counted(Cells, "level")
+    counted(hidden, "_compared")
+    counted(hidden, "block_of")
+    counted(selection, "unit_of")
+    found = []
+    for cells in (12, 24):
+        batches = [{"workload.batch": 1 + batch} for batch in range(cells)]
+        records = [
+            record(platform, block, 0.002 + 1e-5 * block, settings=batch, metrics=OUTSIDE)
+            for block in range(6)
+            for batch in batches
+            for platform in ("bare", "docker")
+        ]
+        looks.clear()
+        weighing = weigh(FakeStore(records), by=factor, against="bare" if factor == "platform" else "1")
+        assert len(weighing.comparisons) >= cells - 1
+        found.append(dict(looks))
+    assert all(found[1][name] <= 2.3 * found[0][name] for name in looks), found
+    for name in ("unit_of", "_compared"):  # each looks at every trial
+        assert found[1][name] == found[0][name]
+
+
+def test_blocks_are_gone_through_once_however_many_there_are():
+    class Blocks(list[str]):
+        times = 0
+
+        def __iter__(self):
+            self.times += 1
+            return super().__iter__()
+
+    trials = noisy(40)
+    bare, docker = trials[:40], trials[40:]
+    blocks = Blocks(map(str, range(40)))
+    assert not _several_in_a_block(bare, docker, blocks)
+    assert _several_in_a_block([*bare, bare[0]], docker, blocks)
+    assert blocks.times == 2

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tare.base.errors import ObstacleError
+from tare.base.errors import ObstacleError, cannot_run
+from tare.base.rulings import obstacle
 from tare.cli import tare
 
 STUDY = """
@@ -35,3 +36,10 @@ def test_what_keeps_it_from_running_is_said_and_that_nothing_was_run_is_not(tmp_
     if form:
         told = json.loads(done.stdout)
         assert any("/no/such/program" in each["sentence"] for each in told["obstacles"])
+
+
+def test_a_program_or_file_that_its_user_named_is_wrong_input_and_no_fault_of_the_device():
+    wrong = [obstacle(code, "no 'pythn' here").about("workload server") for code in ("needs.program", "needs.file")]
+    assert (cannot_run("it", wrong).exit_code, str(cannot_run("it", wrong)).count("pythn")) == (2, 2)
+    for other in (obstacle("needs.root", "not root"), obstacle("needs.program", "no qemu").about("platform qemu")):
+        assert cannot_run("it", [*wrong, other]).exit_code == 3

@@ -64,6 +64,11 @@ def test_energy_is_offered_next_only_where_a_trial_has_some(tmp_path: Path, caps
     ("outcome", "retried", "says"),
     [
         (Outcome(1, 2, "stopped by you", True), False, "2 trials left; `tare run s.yaml` resumes."),
+        (
+            Outcome(0, 0, "stopped by you", True, skipped=6),
+            False,
+            "6 trials skipped, and none left; `tare run s.yaml --",
+        ),
         (Outcome(1, 2, "stopped by you", True), True, "2 trials left; `tare run s.yaml --retry-failed` resumes."),
         (Outcome(1, 1, "stopped by you", True, 6), False, "1 trial left, and at most 6 more by the stop rule; `tare"),
     ],

@@ -118,6 +118,9 @@ def test_a_recorded_trace_and_the_goal_of_a_first_token_are_options(tmp_path):
     Server.model_validate(found)
 
 
+SERVED, ODD_GOALS = ["--server", "true", "--port", "80"], ("p99 > 300 ms", "p150 < 1 s", "p99 < 300", "fast", "0 s")
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -125,6 +128,15 @@ def test_a_recorded_trace_and_the_goal_of_a_first_token_are_options(tmp_path):
         (["--server", "python app.py"], "--server needs --port"),
         (["--server", "python app.py", "--port", "80", "--", "true"], "either --server, --workload or a command"),
         (["--server", "'", "--port", "80"], "No closing quotation"),
+        *(([*SERVED, "--goal", goal], f"--goal {goal!r}: write a time (300ms), or a percentile") for goal in ODD_GOALS),
+        *(
+            ([*SERVED, "--rate", rate], f"--rate {rate!r}: write a rate (50/s), more than zero")
+            for rate in ("0/s", "0")
+        ),
+        (
+            [*SERVED, "--goal", "p99 < 1 s", "--count", "20"],
+            "--goal 'p99 < ...' with --count 20: it takes 100 requests",
+        ),
     ],
 )
 def test_options_of_a_server_that_do_not_go_together_are_refused(words, says):

@@ -139,15 +139,15 @@ def test_plan_lists_the_trials_and_runs_nothing(tmp_path):
 def test_a_plan_of_what_this_device_cannot_run_is_printed_and_ends_as_check_does(tmp_path):
     missing = STUDY.replace('[sh, -c, "exit 0"]', "[no-such-program]")
     (tmp_path / "odd.yaml").write_text(missing)
-    planned = tare("plan", "odd.yaml", "--json", cwd=tmp_path, code=3)
+    planned = tare("plan", "odd.yaml", "--json", cwd=tmp_path, code=2)
     told = json.loads(planned.stdout)
     assert len(told["trials"]) == 1
     assert any("no-such-program" in each["sentence"] for each in told["obstacles"])
-    assert "this device cannot run odd.yaml" in planned.stderr
-    text = tare("plan", "odd.yaml", cwd=tmp_path, code=3)
+    assert "odd.yaml: a command, or a file that it names, cannot be used:" in planned.stderr
+    text = tare("plan", "odd.yaml", cwd=tmp_path, code=2)
     assert "at the most 1 trial" in text.stderr
     assert "no-such-program" in text.stderr
-    assert "no-such-program" in tare("check", "odd.yaml", cwd=tmp_path, code=3).stderr
+    assert "no-such-program" in tare("check", "odd.yaml", cwd=tmp_path, code=2).stderr
 
 
 def test_a_plan_of_which_nothing_is_left_is_printed_as_written_and_says_what_stops_it(tmp_path):

@@ -115,8 +115,12 @@ def test_a_file_of_requests_has_paths_bodies_and_prompts(tmp_path: Path) -> None
     assert chat.streams
     assert json.loads(chat.body)["stream"] is True
     assert not requests_of("embeddings", file)[0].streams
-    file.write_text("{broken\n")
-    with pytest.raises(ValueError, match="begins like JSON is none"):
+    for odd in ("hello", "GET /a", "/a b", '{"path": "a"}'):
+        file.write_text(f"/a\n{odd}\n")
+        with pytest.raises(ValueError, match="/requests, line 2: neither JSON nor a path, which begins with /"):
+            requests_of("http", file)
+    file.write_text('/a\n\n{"a": {]}\n')
+    with pytest.raises(ValueError, match=r"/requests, line 3: it begins like JSON and is none \(.*, column 8\): "):
         requests_of("http", file)
 
 
@@ -179,7 +183,8 @@ def test_errors_rejections_and_timeouts_are_counted_and_no_answered_request_hide
 
     assert counted == {"ok": 2, "rejected": 2, "errors": 4, "timeouts": 2, "sent": 10}
     assert found["metrics"]["failed_share"] == pytest.approx(0.8)
-    assert "503" in found["load"]["problem"]
+    assert found["load"]["problem"] == "503 to GET /"
+    assert (found["load"]["failures"]["503"], found["load"]["failures"]["timed out"]) == (2, 2)
     assert len(spans_ns(marked, "step")) == 4  # answered, and timed out with the time that was waited
     assert len(spans_ns(marked, "failed")) == 6
     assert max(spans_ns(marked, "step")) >= 0.19e9
@@ -197,6 +202,13 @@ def test_goodput_counts_what_is_answered_in_time() -> None:
     found = driven(every_other, count=6, goal_s=0.15)
     assert (found["load"]["ok"], found["load"]["good"]) == (6, 3)
     assert found["metrics"]["goodput_per_s"] == pytest.approx(found["metrics"]["requests_per_s"] / 2)
+
+
+def test_an_answer_that_is_not_streamed_meets_no_goal_of_the_first_token() -> None:
+    for goal_of, good in (("first_token", 0), ("latency", 6)):
+        load = driven(say_hello, api="chat", goal_s=1.5, goal_of=goal_of)["load"]
+        assert (load["ok"], load["unstreamed"], load["good"]) == (6, 6, good)
+    assert driven(say_hello)["load"]["unstreamed"] == 0
 
 
 def test_the_rate_of_a_short_load_is_that_of_its_middle() -> None:

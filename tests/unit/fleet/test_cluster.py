@@ -13,6 +13,7 @@ import pytest
 
 from tare.fleet import cluster as cluster_module
 from tare.fleet.cluster import PendingQuestion, _Dask
+from tare.fleet.dask_processes import PER_HOST
 
 pytestmark = pytest.mark.machine("distributed")
 
@@ -105,3 +106,29 @@ def test_only_so_many_answers_are_held_at_once(dask, monkeypatch):
     comes.set()
     heard(dask, set(asked))
     assert [dask.result(one) for one in asked] == [0, 1, 2, 3, 4]
+
+
+def test_only_so_many_processes_of_workers_come_up_at_once(monkeypatch: pytest.MonkeyPatch):
+    """All at once, a thousand workers and more keep each other and the scheduler from coming up in time."""
+    coming: list[tuple[str, ...]] = []
+    most = []
+
+    class Pretended:
+        address, folder = "", None
+
+        def start_host(self, names: tuple[str, ...]) -> Any:
+            coming.append(names)
+            most.append(len(coming))
+            return SimpleNamespace(names=names)
+
+        def await_host(self, host: Any, together: int = 1) -> None:
+            assert together <= cluster_module._COMING_UP
+            if host.names in coming:
+                coming.remove(host.names)
+
+        def security(self) -> None: ...
+
+    monkeypatch.setattr(cluster_module, "Processes", Pretended)
+    monkeypatch.setattr("distributed.Client", lambda *_, **__: None)
+    cluster_module.OwnCluster([f"dev-{number}" for number in range(20 * PER_HOST)])
+    assert (len(most), max(most), coming) == (20, cluster_module._COMING_UP, [])

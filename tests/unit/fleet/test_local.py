@@ -15,15 +15,18 @@ from stand_in_parts import PARTS, stand_ins
 from tare.analysis.weighing import weigh
 from tare.base.errors import BusyError, NotRestoredError, TareError
 from tare.base.files import state_dir
+from tare.base.host import Job, LocalHost
 from tare.base.rulings import Ruling
 from tare.fleet import local
 from tare.fleet.local import Interruption, run_study
+from tare.parts.workloads.idle import Idle
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.studies.model import Study
 from tare.testing import FakeHost
 from tare.trial.device import DeviceLock, device_id
+from tare.trial.tenants import Tenant, driven
 
 
 @dataclass
@@ -312,6 +315,18 @@ def test_a_second_request_to_end_does_not_break_off_the_restore(scene):
     interruption(signal.SIGTERM, None)
     interruption(signal.SIGHUP, None)
     assert said == ["the device is being restored; this takes a moment."] * 2
+
+
+def test_while_a_server_is_waited_for_one_request_is_enough(tmp_path):
+    tenant = Tenant(Idle(), LocalHost(), tmp_path, Job(("true",)), drive=lambda: LocalHost().spawn(Job(("sleep", "9"))))
+    said: list[str] = []
+    with driven(tenant, 60.0):
+        with pytest.raises(KeyboardInterrupt):
+            Interruption(said.append)(signal.SIGINT, None)
+        (tmp_path / "listens").touch()
+        Interruption(said.append)(signal.SIGINT, None)
+    Interruption(said.append)(signal.SIGINT, None)
+    assert said == [local.FINISHING] * 2
 
 
 def test_a_device_that_another_run_owns_is_left_alone(scene):

@@ -6,7 +6,7 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.plan.matrix import cells, trials
-from tare.plan.slicing import groups, slicing_obstacles
+from tare.plan.slicing import groups, may_help, slicing_obstacles
 from tare.studies.load import from_plain
 from tare.studies.model import Study
 
@@ -45,6 +45,12 @@ def test_a_design_is_read_and_written():
 def test_a_wrong_design_is_refused_with_what_is_right(design, told):
     with pytest.raises(StudyError, match=told):
         study(design=design)
+
+
+def test_slices_are_not_advised_where_they_are_refused_or_in_use():
+    server = {"server": {"argv": ["true"], "port": 80}}
+    made = [study(), study(design="blocks"), study(design="blocks", workload=server)]
+    assert [may_help(each, cells(each)) for each in made] == [False, True, False]
 
 
 def test_trials_that_are_compared_take_turns():

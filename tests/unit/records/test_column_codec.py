@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tare.base import strict_json
+from tare.records import parquet
 from tare.records.column_codec import PlainColumns, StreamError, StreamReader, StreamWriter
 from tare.records.parquet import columns_of, engine, read_distributions, write_columns
 
@@ -122,6 +123,22 @@ def test_plain_columns_are_read_as_parquet_is(tmp_path, rows, missing):
 
 def as_plain(columns: dict[str, np.ndarray], words: dict[str, list[str]]) -> PlainColumns:
     return PlainColumns({name: partial(np.asarray, column) for name, column in columns.items()}, words)
+
+
+def test_of_more_readings_than_there_is_room_for_every_channel_keeps_its_count_and_its_shape(monkeypatch):
+    """Quantiles hold what they are of: of a day's readings they would need more memory than a seal may take."""
+    columns = {
+        "t_ns": np.arange(40_003) * 10**6,
+        "channel": np.repeat([1, 2], [40_000, 3]),
+        "value": np.concatenate([np.random.default_rng(1).normal(50, 5, 40_000), [1.0, 2.0, 3.0]]),
+    }
+    plain = as_plain(columns, {"channel": ["power_w", "rare_w"]})
+    whole = read_distributions(plain, ["power_w", "rare_w"], [])
+    monkeypatch.setattr(parquet, "_MOST_FIGURES", 8_000)
+    some = read_distributions(plain, ["power_w", "rare_w"], [])
+    assert some[0][0] == 40_000 and some[1] == whole[1]
+    assert some[0][1] != whole[0][1]
+    assert np.allclose(some[0][1][2:-2], whole[0][1][2:-2], atol=1.0)
 
 
 def test_distributions_of_plain_readings():

@@ -9,13 +9,17 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from some_records import MARKS, draft, ended, run_one
 from tare.base.errors import StoreError
+from tare.records import sealed
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
+
+NAME = sealed._NAME
 
 
 @pytest.fixture
@@ -34,6 +38,19 @@ def test_a_second_writer_is_refused_and_told_who_writes(store: Store) -> None:
             with pytest.raises(StoreError, match=says):
                 attempt()
     assert writer.seal(ended(draft()), [], "", "").state == "ok"
+
+
+def test_beginning_a_trial_looks_at_its_own_attempts_however_many_trials_there_are(store: Store, monkeypatch) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(
+        sealed, "_NAME", SimpleNamespace(fullmatch=lambda name: looks.append(name) or NAME.fullmatch(name))
+    )
+    for number in range(3):
+        run_one(store, f"bbb{number}")
+    run_one(store, "aaaa")
+    looks.clear()
+    assert store.begin(draft("aaaa")).attempt == 2
+    assert looks == ["aaaa.1"]
 
 
 def test_the_lock_goes_with_close(store: Store) -> None:

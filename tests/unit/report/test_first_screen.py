@@ -42,11 +42,12 @@ def test_many_more_blocks_are_no_advice_alone_and_suspect_trials_are_told() -> N
     undecided = comparison(verdict="cannot_tell", low=-0.3, high=0.3, more_trials=184)
 
     noisy = next_steps(weighing(comparisons=(undecided,), marked=(Marked("docker", 26, 36),)), explained=False)
-    calm = next_steps(weighing(comparisons=(replace(undecided, more_trials=4),)), explained=False)
+    calm = next_steps(weighing(comparisons=(replace(undecided, n=6, more_trials=4),)), explained=False)
 
     assert "26 trials are suspect" in noisy[0]
     assert any("scatter too much" in step for step in noisy)
-    assert not any(step.startswith("Run about") for step in noisy)
+    assert not any("--repeat" in step for step in noisy)
+    assert any("`repeat: 10` (`--repeat 10`) into another folder" in step for step in calm)  # no store is extended
     assert not any("suspect" in step or "slices" in step for step in calm)
 
 

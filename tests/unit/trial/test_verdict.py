@@ -463,7 +463,9 @@ def load(**changes):
         ({"cpu_s": 9.5}, "invalid", "load.bottleneck"),
         ({"ok": 199, "errors": 1}, "ok", None),
         ({"ok": 190, "rejected": 10}, "suspect", "load.failed"),
-        ({"ok": 0, "errors": 200}, "invalid", "load.unanswered"),
+        ({"ok": 0, "failures": {"404": 200}}, "failed", "load.unanswered"),  # and no other attempt
+        ({"unstreamed": 2}, "ok", None),  # a model may have nothing to say
+        ({"unstreamed": 200}, "suspect", "load.not-streamed"),
         ({"sent": "many"}, "ok", None),  # the work folder is not to be trusted
     ],
 )
@@ -471,6 +473,26 @@ def test_a_load_that_was_the_bottleneck_makes_a_trial_invalid_and_failures_make_
     found = judge(Planned(), trial_state(outcome=load(**changes)), None)
     assert found.state == state
     assert [reason.code for reason in found.reasons] == ([] if code is None else [code])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"late_p99_s": 0.05}, "its own: give it a core (`load_cores`) or lower the rate."),
+        ({"late_p99_s": 0.05, "cores": 1, "in_flight": 1}, "its own: stop what else uses its core."),
+        ({"cpu_s": 9.5, "cores": 1, "in_flight": 8}, "not the server: lower `concurrency`."),
+        ({"cpu_s": 9.5, "cores": 1, "in_flight": 1}, "not the server."),
+    ],
+)
+def test_what_helps_against_a_late_load_is_what_it_has_not(changes, says):
+    (reason,) = judge(Planned(), trial_state(outcome=load(**changes)), None).reasons
+    assert str(reason).endswith(says)
+
+
+def test_what_failed_is_counted_and_the_first_is_named():
+    nothing = load(ok=0, failures={"404": 200}, problem="404 to GET /x")
+    (reason,) = judge(Planned(), trial_state(outcome=nothing), None).reasons
+    assert str(reason).startswith("all 200 requests failed (404 x 200; the first: 404 to GET /x): check `--requests`")
 
 
 def test_the_cpu_time_of_the_load_is_not_another_processes():

@@ -108,8 +108,9 @@ def test_one_that_does_not_stop_is_killed_and_that_is_recorded(workdir: Path, ap
 @pytest.mark.parametrize(
     ("program", "says"),
     [
-        ("import sys; sys.exit(7)", "ended with code 7 before it was ready"),
-        ("import time; time.sleep(60)", "0.3 s after its start the server had not given an answer of port"),
+        ("import sys; sys.exit(7)", "tare: the server ended with code 7 before it was ready. It printed nothing.\n"),
+        ("print(1); 2 / 0", "Error: division by zero\ntare: the server ended with code 1 before it was ready. Its la"),
+        ("import time; time.sleep(60)", "was not ready 0.3 s after its start: no answer on port"),
     ],
 )
 def test_one_that_never_listens_fails_with_a_sentence(workdir: Path, program: str, says: str) -> None:
@@ -119,6 +120,16 @@ def test_one_that_never_listens_fails_with_a_sentence(workdir: Path, program: st
     _, err = child.communicate(timeout=60)
     assert child.returncode in (1, 7)
     assert says in err
+
+
+@pytest.mark.parametrize(("apart", "says"), [(0, "GET /health on port"), (1, "; it listens on port")])
+def test_a_wrong_path_and_a_wrong_port_are_named(workdir: Path, tmp_path: Path, apart: int, says: str) -> None:
+    (tmp_path / "app.py").write_text(APP.replace("200 if time.monotonic() > READY else 503", "404"))
+    words, own = [sys.executable, str(tmp_path / "app.py")], free_port()
+    child = started(workdir, [*words, str(own)], port=free_port() if apart else own, ready="/health", start_s=3)
+    _, err = child.communicate(timeout=60)
+    assert err.startswith("now it listens\ntare: the server was not ready 3 s after its start: ")
+    assert says in err and (f"{own}, which `port` must name" if apart else "was answered with 404") in err
 
 
 def test_a_port_that_is_taken_is_refused(workdir: Path) -> None:
