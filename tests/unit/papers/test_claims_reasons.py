@@ -175,3 +175,19 @@ def test_a_program_that_does_nothing_in_a_container_in_a_vm_is_no_application_th
 )
 def test_a_figure_is_told_as_what_it_is(kind, figure, words):
     assert figure_words(kind, *figure) == words
+
+
+@pytest.mark.parametrize("workload", ["server", "null", "idle"])
+def test_a_server_and_a_device_that_does_nothing_are_no_evidence_of_what_networks_cost(workload):
+    figures = {"step_s": STEP, "wall_s": STEP, "compute_s": STEP, "energy_step_j": 1.0, "minor_faults": 1e5}
+    nothing = both_platforms(figures, workload=workload, probes="cpu,memory,perf,gpu")
+
+    for claim in ("s0.container-cost-is-negligible", "s0.compute-rises-for-all-models", ENERGY):
+        assert said(claim, nothing).why == "No trial trained a network or used one.", claim
+    assert said("s2.faults-and-cycles-rise", nothing).word == "not measured"
+
+
+def test_inference_in_a_container_and_on_bare_metal_is_not_said_to_lack_its_like():
+    why = said("s0.compute-rises-for-all-models", both_platforms({"step_s": STEP}, workload="torch_infer")).why
+
+    assert why == "No training in a container has its like on bare metal."

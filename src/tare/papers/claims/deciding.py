@@ -21,14 +21,14 @@ from tare.analysis.fleet.random_effects import sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.nvm.sources import with_flush_latencies
-from tare.analysis.observations import records_of, usable_attempts
+from tare.analysis.observations import is_idle, records_of, usable_attempts
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import ALPHA, FLOOR
 from tare.analysis.variability import epoch_means
 from tare.base.errors import StudyError, unknown_name
 from tare.papers import claims as folder
 from tare.papers.claims import metrics
-from tare.papers.claims.metrics import cell_of, is_medium
+from tare.papers.claims.metrics import cell_of, has_network, is_medium
 from tare.papers.claims.model import (
     ASSUMED,
     COUNTED,
@@ -152,11 +152,13 @@ def _spread(records: Sequence[Record]) -> list[Record]:
 
 def _unused(records: Sequence[Record]) -> list[str]:
     every, usable = {each.trial for each in records}, {each.trial for each in records if is_usable(each)}
-    if len(usable) == len(every):
-        return []
-    lost = len(every) - len(usable)
-    said = f"{lost} of {len(every)} trials did not end well and {'is' if lost == 1 else 'are'} no evidence"
-    return [f"{said}; see `tare show`."]
+    lost, other = len(every) - len(usable), len({each.trial for each in records if not has_network(each)})
+    reasons = [(lost, "did not end well", "; see `tare show`"), (other, "neither trained a network nor used one", "")]
+    return [
+        f"{count} of {len(every)} trials {why} and {'is' if count == 1 else 'are'} no evidence{see}."
+        for count, why, see in reasons
+        if count
+    ]
 
 
 def _epochs(store: Store, record: Record) -> list[float]:
@@ -183,7 +185,7 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
                 # The device stands beside the settings of a fleet's trials: it is no cell of its own.
                 settings={name: value for name, value in each.settings.items() if name not in (DEVICE, TYPE)},
             )
-            for each in fresh
+            for each in filter(has_network, fresh)
         ]
         for device, records in grouped(rows, lambda each: str(each.device)).items():
             trials = _trials_together(usable_trials(records, has_most_of(_FIGURES), repeats=False))
@@ -216,12 +218,14 @@ def populations(found: Sequence[DeviceTrials]) -> list[Population]:
 
 def population_of(parts: Sequence[DeviceTrials]) -> Population:
     """All of these as one population."""
+    trials = [trial for part in parts for trial in part.trials]
     return Population(
-        [trial for part in parts for trial in part.trials],
+        [trial for trial in trials if not is_idle(trial)],
         [twin for part in parts for twin in part.twins],
         [part.baseline for part in parts if part.baseline is not None],
         ", ".join(part.name for part in parts),
         LOOKING_ALPHA if any(part.looked for part in parts) else ALPHA,
+        [trial for trial in trials if is_idle(trial)],
     )
 
 

@@ -148,6 +148,7 @@ CONTAINERS = ("docker", "podman", "runc", "gvisor")
 MACHINES = ("qemu", "uml")
 MICRO_MACHINES = ("microvm", "firecracker")
 TRAINING = ("torch_train",)
+NO_NETWORK = ("server", "null")  # workloads that train nothing and infer nothing; what is idle, one claim asks for
 _NOT_FACTORS = ("probes", "platform.python")
 
 # Multiply-adds of one item, in millions, as the papers' tables have them (S0 II, S3 2) or as the networks are defined.
@@ -232,6 +233,11 @@ def trains(record: Record) -> bool:
 
 def infers(record: Record) -> bool:
     return record.settings.get("workload") in parity.INFERENCE
+
+
+def has_network(record: Record) -> bool:
+    """Whether it can be evidence: the papers' claims are about training and inference."""
+    return record.settings.get("workload") not in NO_NETWORK
 
 
 def medium_rank(medium: Value) -> float | None:

@@ -272,6 +272,7 @@ class Population:
     baselines: Sequence[Mapping[str, Any]] = ()  # what the studies compare against: {"control.power_mode": "15W"}
     name: str = ""
     alpha: float = ALPHA  # stricter where a run looked at its intervals to know when to stop
+    idle: Sequence[TrialRow] = ()  # trials of an idle device: no evidence of what work costs
     _floors: dict[str, float | None] = field(default_factory=dict)
     _taints: dict[tuple[Cell, Cell], tuple[str, ...]] = field(default_factory=dict)
 
@@ -282,7 +283,7 @@ class Population:
 
     def absent(self, names: Names) -> str:
         """Why no trial has any of these figures, in words."""
-        return absent(names, self.trials)
+        return absent(names, self.trials) if self.trials else "no trial trained a network or used one"
 
     def cells(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
         """The logs of a figure, by cell and block."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from statistics import fmean, median
 
 from tare.analysis.model import Measurement
-from tare.analysis.observations import ASLEEP, is_idle
+from tare.analysis.observations import ASLEEP
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import (
     by_clocks,
@@ -203,7 +203,7 @@ def energy_varies_little(evidence: Population) -> Look:
 
 def idle_power_by_state(evidence: Population) -> Look:
     """Idle power with DVFS on against off, and of a device that logs against one that does not."""
-    cells = evidence.cells(metrics.POWER, lambda each: is_idle(each) and ASLEEP not in each.settings.items())
+    cells = Population(evidence.idle).cells(metrics.POWER, lambda each: ASLEEP not in each.settings.items())
     if not cells:
         return Look(missing=("no idle device was measured with its power (`workload: idle`)",))
     factor = next((key for cell in cells for key, _ in cell if key.startswith("control.dvfs")), None)
