@@ -313,3 +313,31 @@ def test_a_thousand_trials_take_seconds():
 
     assert sum(each.word != "not measured" for each in found) >= 10
     assert spent_s < 10, f"{spent_s:.1f} s"
+
+
+def test_a_mean_over_pairs_that_disagree_says_so_and_names_the_ends():
+    disagree = containers([("lenet5", 0.5), ("resnet18", 0.01), ("vgg11", -0.4)])
+    agree = containers([("lenet5", 0.5), ("vgg11", 0.3)])
+
+    why = answer("s0.total-energy-rises", *stores(disagree)).why
+    assert "over 8 blocks and 3 pairs that disagree (from -40." in why
+    assert "% for VGG-11 to +50." in why or "% for VGG-11 to +49." in why
+    assert "and 2 pairs (from +" in answer("s0.total-energy-rises", *stores(agree)).why
+
+
+def test_what_fails_on_the_whole_and_surely_holds_for_one_pair_is_undecided_where_they_disagree():
+    cells = containers([("lenet5", 0.5), ("resnet18", 0.01), ("vgg11", -0.4)])
+
+    found = answer("s0.total-energy-rises", *stores(cells))
+
+    assert found.high < 0
+    assert found.word == "undecided"
+
+
+def test_pairs_that_disagree_are_not_told_to_wait_for_more_blocks():
+    cells = containers([("lenet5", 0.5), ("vgg11", -0.32)])
+
+    found = answer("s0.total-energy-rises", *stores(cells, noise=0.03))
+
+    assert found.word == "undecided"
+    assert "(undecided: more of them would not make them agree)" in found.why

@@ -553,7 +553,14 @@ def figure_words(kind: Kind, effect: float, low: float, high: float) -> str:
     if kind == "share" and is_tiny(high):
         return BELOW_LEAST
     number = _share if kind == "share" else _signed
-    return f"{number(effect)} {'points' if kind == 'points' else '%'} [{number(low)}, {number(high)}]"
+    return f"{effect_words(kind, effect)} [{number(low)}, {number(high)}]"
+
+
+def effect_words(kind: Kind, effect: float) -> str:
+    """`+1.6 %`, `94x`, `31.0 %`, `+30.0 points`."""
+    if kind == "change" and effect >= LARGE:
+        return times(1 + effect)
+    return f"{(_share if kind == 'share' else _signed)(effect)} {'points' if kind == 'points' else '%'}"
 
 
 def is_tiny(share: float) -> bool:
