@@ -177,6 +177,30 @@ def test_a_figure_is_told_as_what_it_is(kind, figure, words):
     assert figure_words(kind, *figure) == words
 
 
+@pytest.mark.parametrize(
+    ("claim", "settings", "words"),
+    [
+        (
+            "s0.gpu-use-falls-and-cpu-use-rises",
+            {},
+            "platforms, and the gpu probe ran on only one; no trial has use of the CPU",
+        ),
+        ("s0.memory-cost-is-small", {}, "it is compared between platforms, and the memory probe ran on only one."),
+        ("s3.energy-varies-little", {"workload.epochs": 2}, "it takes trials of more than 10 epochs."),
+        ("s3.energy-varies-little", {"workload.epochs": 12}, "power was read less than five times in an epoch."),
+        (
+            "s2.faults-concentrate-on-few-files",
+            {},
+            "the perf probe ran, and kept no places of page faults (`faults: true`).",
+        ),
+    ],
+)
+def test_a_figure_that_was_not_worked_out_is_not_put_down_to_the_device(claim, settings, words):
+    one = cell({"platform": "bare", "probes": "cpu,memory,gpu,perf", **settings}, {"step_s": STEP, "energy_j": 1.0})
+
+    assert words in said(claim, [one]).why
+
+
 @pytest.mark.parametrize("workload", ["server", "null", "idle"])
 def test_a_server_and_a_device_that_does_nothing_are_no_evidence_of_what_networks_cost(workload):
     figures = {"step_s": STEP, "wall_s": STEP, "compute_s": STEP, "energy_step_j": 1.0, "minor_faults": 1e5}

@@ -28,7 +28,7 @@ from tare.analysis.variability import epoch_means
 from tare.base.errors import StudyError, unknown_name
 from tare.papers import claims as folder
 from tare.papers.claims import metrics
-from tare.papers.claims.metrics import cell_of, has_network, is_medium
+from tare.papers.claims.metrics import LATER_EPOCHS, OF_PLATFORMS, cell_of, has_network, is_medium, platforms_with
 from tare.papers.claims.model import (
     ASSUMED,
     COUNTED,
@@ -68,7 +68,6 @@ from tare.records.trials import (
 
 # Stores in, evidence out: trials are pooled where device and software are the same, else kept apart.
 
-LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
 EPOCHS_OF = 24  # trials of a model on a device whose marks are read for their epochs: more would not change a word
 SERIES_OF = 24  # blocks whose series are read: a report of a thousand trials must not wait for all of them
 _FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
@@ -119,7 +118,7 @@ def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
 def _with_figures(store: Store, records: Sequence[Record], figures: Collection[str]) -> list[Record]:
     """What is made of series and marks, beyond these only where a claim could use it: that takes reading them."""
     media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
-    wanted = [name for probe, names in _OF_PLATFORMS.items() if _on_platforms(records, probe) > 1 for name in names]
+    wanted = [name for probe, names in OF_PLATFORMS.items() if platforms_with(probe, records) > 1 for name in names]
     wanted += metrics.EPOCH0 if len(media) > 1 else ()
     wanted += metrics.EPOCH_ENERGY if any(map(_has_energy_by_epoch, records)) else ()
     blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
@@ -129,19 +128,6 @@ def _with_figures(store: Store, records: Sequence[Record], figures: Collection[s
 
 def _has_energy_by_epoch(record: Record) -> bool:
     return (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS and "energy_j" in record.metrics
-
-
-# Probe -> what is made of it for claims that compare platforms.
-_OF_PLATFORMS: Mapping[str, metrics.Names] = {
-    "memory": metrics.MEMORY,
-    "gpu": (*metrics.GPU_USE, *metrics.CPU_USE),
-    "perf": (*metrics.PAGE_FAULTS, *metrics.INSERTED, *metrics.DAEMON_FAULTS, *metrics.DAEMON_CYCLES),
-}
-
-
-def _on_platforms(records: Sequence[Record], probe: str) -> int:
-    """On how many platforms a probe ran; the use of the CPU is asked for where a GPU's is."""
-    return len({record.settings.get("platform") for record in records if probe in metrics.probes_of(record)})
 
 
 def _spread(records: Sequence[Record]) -> list[Record]:

@@ -26,8 +26,17 @@ from tare.papers.claims.checks import (
     labels,
     tendency,
 )
-from tare.papers.claims.deciding import LATER_EPOCHS
-from tare.papers.claims.metrics import Cell, Names, Value, factor_named, is_bare, level, medium_factor, trains
+from tare.papers.claims.metrics import (
+    LATER_EPOCHS,
+    Cell,
+    Names,
+    Value,
+    factor_named,
+    is_bare,
+    level,
+    medium_factor,
+    trains,
+)
 from tare.papers.claims.model import (
     Cells,
     Check,
