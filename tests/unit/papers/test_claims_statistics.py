@@ -241,7 +241,7 @@ def test_blocks_of_several_stores_are_never_pooled_however_few_each_has():
     ("blocks", "over"),
     [
         ((6, 6, 6), "over 18 blocks of 3 stores,"),
-        ((6, 3, 3), "over 6 blocks of 1 store of 3,"),
+        ((6, 3, 3), "over 6 blocks of 1 store (2 others with less than 6 left out),"),
         ((3,) * 7, "over 7 stores,"),
         ((8,), "over 8 blocks,"),
     ],
@@ -250,6 +250,15 @@ def test_the_number_of_stores_is_named_with_that_of_blocks(blocks, over):
     sources = [StoreTrials(f"store {number}", pinned(0.2, n=n)) for number, n in enumerate(blocks)]
 
     assert over in answer(FASTER, *sources).why
+
+
+def test_one_store_with_enough_blocks_is_not_said_to_be_several():
+    sources = [StoreTrials("a", pinned(0.05, n=6)), StoreTrials("b", pinned(0.05, n=3))]
+
+    found = answer(FASTER, *sources)
+
+    assert found.word == "undecided"
+    assert "several stores" not in found.why
 
 
 def test_a_copy_of_a_store_is_no_further_evidence():

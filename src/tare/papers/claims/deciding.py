@@ -17,7 +17,7 @@ from tare.analysis.cells import far_from_block
 from tare.analysis.compare import MOST, TIE, Contest, judge
 from tare.analysis.derived import with_figures
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.fleet.random_effects import sides_of_stores
+from tare.analysis.fleet.random_effects import StoreSides, sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.nvm.sources import with_flush_latencies
@@ -468,7 +468,8 @@ def _rests_on(check: Check, found: Comparison) -> str:
         return blocks
     if not enough:
         return counted(len(held), "store")
-    return f"{blocks} of {counted(enough, 'store')}{f' of {len(held)}' if enough < len(held) else ''}"
+    few = f" ({counted(len(held) - enough, 'other')} with less than {FLOOR} left out)" if enough < len(held) else ""
+    return f"{blocks} of {counted(enough, 'store')}{few}"
 
 
 def _expected(check: Check) -> str:
@@ -487,7 +488,7 @@ def _undecided(check: Check, found: Comparison, disagree: bool) -> str:
         return f"undecided: {check.no_evidence}"
     if disagree:
         return "undecided: more of them would not make them agree"
-    if _of_stores(check) is not None:
+    if isinstance(_of_stores(check), StoreSides):
         return "undecided: it rests on several stores, and more of them would tell"
     more = _more(check, found)
     if more is None:

@@ -188,7 +188,7 @@ def medium_matters_by_pressure(evidence: Population) -> Look:
     checks = conditions(tendency("epoch 0, slowest medium against fastest, largest items", heavy, "rises"))
     both = [pooled(side) for side in (heavy, light)]
     if both[0] is not None and both[1] is not None and (apart := both[0].minus(both[1])).values:
-        checks += tendency("the same, largest items against smallest", {frozenset(): apart}, "rises")
+        checks += tendency("loss by the slowest medium in epoch 0, largest items against smallest", {frozenset(): apart}, "rises")
     return Look(tuple(checks))
 
 
@@ -381,7 +381,7 @@ def baseload_dominates_light_models(evidence: Population) -> Look:
     light = where(shares, lambda cell: level(cell, model) == lightest)
     checks = tendency(f"baseload's share of the energy, {lightest}", light, "rises", bound=0.5 - 1, kind="share")
     falls = trend(by_model(shares, model), model, order.get)
-    checks += tendency("the same, from the lightest model to the heaviest", falls, "falls")
+    checks += tendency("baseload's share of the energy, from the lightest model to the heaviest", falls, "falls")
     return Look(tuple(checks))
 
 
