@@ -39,7 +39,7 @@ def test_where_all_checks_hold_the_one_that_holds_most_narrowly_is_shown():
     found = said(EPOCHS, epochs_of(lenet5=0.001, resnet18=0.02, vgg11=0.004))
 
     assert found.word == "holds here", found.why
-    assert "resnet18" in found.why.partition(";")[0]
+    assert "ResNet-18" in found.why.partition(";")[0]
     assert found.effect == pytest.approx(0.02, abs=0.008)
 
 
@@ -53,7 +53,7 @@ def test_where_a_check_fails_the_first_that_fails_is_shown():
     found = said(EPOCHS, epochs_of(lenet5=0.001, resnet18=0.12, vgg11=0.2))
 
     assert found.word == "does not hold here"
-    assert "resnet18" in found.why.partition(";")[0]
+    assert "ResNet-18" in found.why.partition(";")[0]
 
 
 @pytest.mark.parametrize(

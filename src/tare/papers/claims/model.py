@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from tare.analysis.cells import PLACEMENT
 from tare.analysis.compare import noise_floor
-from tare.analysis.labels import text
+from tare.analysis.labels import text, title_of
 from tare.analysis.model import Measurement
 from tare.analysis.parity import DEVICE_KEYS, differences, flat, rule_for, taints
 from tare.analysis.selection import DEFAULT_MARGIN
@@ -129,11 +129,13 @@ def split(cells: Cells, factor: str) -> dict[Value | None, Cells]:
 
 
 def each_model(cells: Cells) -> dict[str, Cells]:
-    """`, lenet5` -> its cells; all of them under no name where no setting is the model."""
+    """`, LeNet-5` -> its cells; all of them under no name where no setting is the model."""
     name = factor_named(cells, "model")
     if name is None:
         return {"": cells} if cells else {}
-    return {f", {model}": mine for model, mine in split(cells, name).items() if model is not None}
+    return {
+        f", {title_of('models', str(model))}": mine for model, mine in split(cells, name).items() if model is not None
+    }
 
 
 def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
+from tare.analysis.labels import title_of
 from tare.analysis.model import Measurement
 from tare.analysis.observations import ASLEEP
 from tare.papers.claims import metrics
@@ -157,7 +158,8 @@ def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
     sides = [pooled(at(gains, model, name)) for name in ends_of if name is not None]
     if len(sides) < 2 or sides[0] is None or sides[1] is None or not (apart := sides[0].minus(sides[1])).values:
         return Look(missing=("the models share no block",))
-    about = f"end-to-end time, workers against none, {ends_of[0]} (waits most) against {ends_of[1]} (waits least)"
+    most, least = (title_of("models", str(name)) for name in ends_of)
+    about = f"end-to-end time, workers against none, {most} (waits most) against {least} (waits least)"
     return Look(tuple(tendency(about, {frozenset(): apart}, "falls")))
 
 
@@ -188,7 +190,9 @@ def medium_matters_by_pressure(evidence: Population) -> Look:
     checks = conditions(tendency("epoch 0, slowest medium against fastest, largest items", heavy, "rises"))
     both = [pooled(side) for side in (heavy, light)]
     if both[0] is not None and both[1] is not None and (apart := both[0].minus(both[1])).values:
-        checks += tendency("loss by the slowest medium in epoch 0, largest items against smallest", {frozenset(): apart}, "rises")
+        checks += tendency(
+            "loss by the slowest medium in epoch 0, largest items against smallest", {frozenset(): apart}, "rises"
+        )
     return Look(tuple(checks))
 
 
@@ -379,7 +383,13 @@ def baseload_dominates_light_models(evidence: Population) -> Look:
         return Look(missing=("baseload of only one model",))
     lightest = min((level(cell, model) for cell in shares), key=lambda name: order.get(name, math.inf))
     light = where(shares, lambda cell: level(cell, model) == lightest)
-    checks = tendency(f"baseload's share of the energy, {lightest}", light, "rises", bound=0.5 - 1, kind="share")
+    checks = tendency(
+        f"baseload's share of the energy, {title_of('models', str(lightest))}",
+        light,
+        "rises",
+        bound=0.5 - 1,
+        kind="share",
+    )
     falls = trend(by_model(shares, model), model, order.get)
     checks += tendency("baseload's share of the energy, from the lightest model to the heaviest", falls, "falls")
     return Look(tuple(checks))
@@ -411,7 +421,9 @@ def _compute_of_the_lightest(evidence: Population, name: str, words: str) -> lis
         return []
     lightest = min(order, key=order.__getitem__)
     light = where(compute, lambda cell: level(cell, model) == lightest)
-    return tendency(f"compute of {lightest}, from the lowest {words} to the highest", light, "falls")
+    return tendency(
+        f"compute of {title_of('models', str(lightest))}, from the lowest {words} to the highest", light, "falls"
+    )
 
 
 def memory_clock_matters(evidence: Population) -> Look:
