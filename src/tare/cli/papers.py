@@ -38,7 +38,7 @@ command.add_command(studies.command, "studies")
 @reads_stores(required=False)
 @click.option("--paper", help="Only the claims of one paper: s0, s1, s2, s3 or s4.")
 def claims(stores: Sequence[Store], paper: str | None) -> Result:
-    """Which of the papers' claims hold here, by the records of one store or more.
+    """Which of the papers' claims hold here, by the records of one store or more; a folder stands for all in it.
 
     Each is answered with: holds here (the whole interval lies beyond the margin, or within it for what stays), does
     not hold here (the whole interval lies on its other side), undecided, or not measured. Stores of the same device and

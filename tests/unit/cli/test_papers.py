@@ -48,6 +48,16 @@ def tare(*words: object) -> str:
     return done.stdout
 
 
+def test_claims_take_a_folder_of_stores_and_packs(results, tmp_path):
+    claims = json.loads(tare("papers", "claims", results / "h200", "--json"))["claims"]
+
+    assert claims == json.loads(tare("papers", "claims", results / "h200" / f"{TAX}.tare", "--json"))["claims"]
+    with pytest.raises(StoreError, match="this folder is empty"):
+        tare("papers", "claims", tmp_path)
+    with pytest.raises(StoreError, match="no such file or folder"):
+        tare("papers", "claims", tmp_path / "nowhere.tare")
+
+
 def test_folders_and_packs_are_read_alike_and_each_machine_is_a_column(results):
     found = json.loads(tare("papers", "tables", "s0", results, "--json"))
 
