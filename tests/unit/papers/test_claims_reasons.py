@@ -211,6 +211,17 @@ def test_a_server_and_a_device_that_does_nothing_are_no_evidence_of_what_network
     assert said("s2.faults-and-cycles-rise", nothing).word == "not measured"
 
 
+def test_an_idle_device_beside_those_that_work_does_not_answer_for_them():
+    idle = [
+        replace(each, facts={"device": {"id": "nx2"}})
+        for each in both_platforms({"power_mean_w": 5.0}, workload="idle")
+    ]
+    working = [replace(each, store=1) for each in both_platforms({"step_s": STEP}, workload="torch_train")]
+
+    assert "it takes the syscalls probe" in said("s0.more-system-calls", [*idle, *working]).why
+    assert "DVFS was not switched" in said("s3.idle-power-by-state", [*idle, *working]).why
+
+
 def test_inference_in_a_container_and_on_bare_metal_is_not_said_to_lack_its_like():
     why = said("s0.compute-rises-for-all-models", both_platforms({"step_s": STEP}, workload="torch_infer")).why
 

@@ -574,6 +574,7 @@ def answers(claims: Sequence[Claim], sources: Sequence[StoreTrials]) -> list[Ans
         if claim.across:
             found.append(decide(claim, together))
             continue
-        each = [decide(claim, one, one.name if len(apart) > 1 else "") for one in apart] or [decide(claim, together)]
+        asked = [one for one in apart if (one.idle if claim.of_idle else one.trials)]
+        each = [decide(claim, one, one.name if len(apart) > 1 else "") for one in asked] or [decide(claim, together)]
         found += [answer for answer in each if answer.word != NOT_MEASURED] or each[:1]
     return found

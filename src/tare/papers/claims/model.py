@@ -490,6 +490,7 @@ class Claim:
     look: Callable[[Population], Look]
     any_of: bool = False  # one check that holds is enough ("can be", "may not be")
     across: bool = False  # it compares devices or software with each other: all populations are looked at together
+    of_idle: bool = False  # it is about a device that does nothing
     also: tuple[str, ...] = ()  # further papers that say the same
     scale: str = ""  # of the study, where not each of its scales has what the claim is about
 

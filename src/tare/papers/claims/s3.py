@@ -502,7 +502,7 @@ CLAIMS = (
     Claim("s3.dvfs-changes-clocks-only", "5.5", "DVFS changes clocks but not time or energy", "s3-dvfs",
           dvfs_changes_nothing),
     Claim("s3.idle-power-by-state", "5.6, Fig. 7", "DVFS lowers idle power, and logging adds little to it",
-          "s3-idle-states", idle_power_by_state),
+          "s3-idle-states", idle_power_by_state, of_idle=True),
     Claim("s3.low-gpu-clock-costs-energy", "5.6",
           "a very low GPU clock lowers power and costs both time and energy", "s3-baseload", low_gpu_clock_costs_energy,
           scale="full"),
