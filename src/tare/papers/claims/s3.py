@@ -158,8 +158,8 @@ def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
     sides = [pooled(at(gains, model, name)) for name in ends_of if name is not None]
     if len(sides) < 2 or sides[0] is None or sides[1] is None or not (apart := sides[0].minus(sides[1])).values:
         return Look(missing=("the models share no block",))
-    most, least = (title_of("models", str(name)) for name in ends_of)
-    about = f"end-to-end time, workers against none, {most} (waits most) against {least} (waits least)"
+    one, other = (title_of("models", str(name)) for name in ends_of)
+    about = f"end-to-end time, workers against none, {one} (waits most) against {other} (waits least)"
     return Look(tuple(tendency(about, {frozenset(): apart}, "falls")))
 
 
