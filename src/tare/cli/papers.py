@@ -36,9 +36,12 @@ command.add_command(studies.command, "studies")
 
 @command.command("claims")
 @reads_stores(required=False)
-@click.option("--paper", help="Only the claims of one paper: s0, s1, s2, s3 or s4.")
+@click.option(
+    "--paper",
+    help="Only the claims of one paper: s0, s1, s2, s3 or s4; also lists those that were not measured, and why.",
+)
 def claims(stores: Sequence[Store], paper: str | None) -> Result:
-    """Which of the papers' claims hold here, by the records of one store or more.
+    """Which of the papers' claims hold here, by the records of one store or more; a folder stands for all in it.
 
     Each is answered with: holds here (the whole interval lies beyond the margin, or within it for what stays), does
     not hold here (the whole interval lies on its other side), undecided, or not measured. Stores of the same device and
@@ -60,7 +63,9 @@ def claims(stores: Sequence[Store], paper: str | None) -> Result:
     return Result(
         lambda: {"claims": [answer.as_json(ready) for answer in found]},
         lambda: (
-            answers_text(found, ready, width(), _scale_of(sources)) if sources else claims_text(known, ready, width())
+            answers_text(found, ready, width(), _scale_of(sources), brief=paper is None)
+            if sources
+            else claims_text(known, ready, width())
         ),
     )
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tare.base.errors import StudyError, damage_named, near_names, unknown_name
+from tare.base.errors import StoreError, StudyError, damage_named, near_names, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import say as say
 from tare.base.units import parse_quantity, parse_share
@@ -401,11 +401,20 @@ def reading(path: Path, about: str = "") -> Iterator[Store]:
 
 @contextmanager
 def reading_all(paths: Sequence[Path]) -> Iterator[list[Store]]:
-    """Several stores, each once; damage is reported with the store's name."""
+    """Several stores, each once, of a folder all that are in it; damage is reported with the store's name."""
     numpy_on_one_thread()
-    each_once = {path.resolve(): path for path in paths}.values()
+    each_once = {store.resolve(): store for path in paths for store in _stores_of(path)}.values()
     with ExitStack() as stack:
         yield [stack.enter_context(reading(path, about=str(path))) for path in each_once]
+
+
+def _stores_of(path: Path) -> list[Path]:
+    from tare.records.pack import stores_in
+
+    try:
+        return stores_in(path)
+    except StoreError:
+        return [path]  # who opens it says what is wrong
 
 
 @contextmanager

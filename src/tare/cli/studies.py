@@ -343,7 +343,11 @@ def explained_text(found: Mapping[str, Any], width: int) -> str:
             said = _levels(each[key]) if key == "varies" else "; ".join(each[key])
             lines += wrap(f"{heading}{f' ({name})' if name else ''}: {said or 'nothing'}.", width, indent="  ")
     lines += ["", "Ends in:"]
-    lines += _under("claims", [f"{each['id']}: {each['statement']}" for each in found["claims"]], width)
+    lines += _under(
+        "claims it is made for (its store may answer more)",
+        [f"{each['id']}: {each['statement']}" for each in found["claims"]],
+        width,
+    )
     lines += _under("rows", [f"{each['id']} {each['quantity']}" for each in found["rows"]], width)
     lines += _under("charts", found["charts"], width)
     lines += _under("commands", [f"tare {each}" for each in found["commands"]], width)

@@ -144,7 +144,7 @@ def read_header(root: Path) -> Header:
         raise StoreError(f"{root}: no permission to read this store. Run as its owner.") from None
     except (FileNotFoundError, NotADirectoryError):
         if not root.exists():
-            raise NoSuchInput(f"{root}: no such folder. {_ADVICE}") from None
+            raise NoSuchInput(f"{root}: no such file or folder. {_ADVICE}") from None
         raise StoreError(what_is_there(root)) from None
     except OSError as error:
         raise StoreError(f"{path}: it cannot be read: {error.strerror}.") from error

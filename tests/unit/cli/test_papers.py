@@ -21,12 +21,14 @@ from tare.base.units import Channel
 from tare.cli import tare as verbs
 from tare.cli.studies import built_in
 from tare.papers.claims.deciding import every_claim
-from tare.papers.pages.claims import claims_text
+from tare.papers.claims.model import Answer
+from tare.papers.pages.claims import answers_text, claims_text
 from tare.records.pack import pack
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
 TAX = "s0-container-tax"
+NOT_HERE = Answer("s0.x", "S0", "V", "it is so", "not measured", None, None, None, 0, (), "No.", "tare run s0-why")
 LENET = {"workload": "torch_train", "workload.model": "lenet5"}
 
 
@@ -46,6 +48,16 @@ def tare(*words: object) -> str:
     if done.exception is not None:
         raise done.exception
     return done.stdout
+
+
+def test_claims_take_a_folder_of_stores_and_packs(results, tmp_path):
+    claims = json.loads(tare("papers", "claims", results / "h200", "--json"))["claims"]
+
+    assert claims == json.loads(tare("papers", "claims", results / "h200" / f"{TAX}.tare", "--json"))["claims"]
+    with pytest.raises(StoreError, match="this folder is empty"):
+        tare("papers", "claims", tmp_path)
+    with pytest.raises(StoreError, match="no such file or folder"):
+        tare("papers", "claims", tmp_path / "nowhere.tare")
 
 
 def test_folders_and_packs_are_read_alike_and_each_machine_is_a_column(results):
@@ -276,7 +288,15 @@ def test_the_text_fits_eighty_columns_and_has_word_effect_and_section(tmp_path):
 
     assert max(map(len, said.splitlines())) <= 80
     assert "holds here          -90.0 % [-90.0, -90.0]    n 6     S1 III-A; S3 5.1.3" in said
-    assert "s0.total-energy-rises" in said.partition("not measured:")[2]
+    assert "`--paper s0` (to s4) lists" in " ".join(said.partition("not measured: ")[2].split())
+    listed = tare("papers", "claims", str(tmp_path / "store"), "--paper", "s0")
+    assert "s0.total-energy-rises" in listed.partition("not measured:")[2]
+
+
+def test_verdicts_are_counted_in_their_plural():
+    found = [replace(NOT_HERE, word=word) for word in ("holds here", "does not hold here", "does not hold here")]
+
+    assert answers_text(found, ()).startswith("2 do not hold here, 1 holds here\n")
 
 
 def test_without_a_store_every_claim_is_listed_with_how_to_measure_it():
@@ -333,11 +353,13 @@ def test_what_to_run_next_has_the_scale_of_the_stores_where_they_have_one(tmp_pa
     small = store(tmp_path / "small", scale="small", device="nx2")
     whole = store(tmp_path / "whole", device="nx3")
 
-    assert "tare run s0-container-tax --scale smoke" in " ".join(tare("papers", "claims", str(smoke)).split())
     assert "tare run s0-container-tax --scale smoke" in " ".join(
-        tare("papers", "claims", str(smoke), str(whole)).split()
+        tare("papers", "claims", "--paper", "s0", str(smoke)).split()
+    )
+    assert "tare run s0-container-tax --scale smoke" in " ".join(
+        tare("papers", "claims", "--paper", "s0", str(smoke), str(whole)).split()
     )
     for stores in ((smoke, small), (whole,)):
-        printed = " ".join(tare("papers", "claims", *map(str, stores)).split())
+        printed = " ".join(tare("papers", "claims", "--paper", "s0", *map(str, stores)).split())
         assert "tare run s0-container-tax --scale" not in printed
         assert "tare run s0-power-sensitivity --scale full" in printed, "the scale that the claim takes"

@@ -284,6 +284,14 @@ def test_one_study_is_explained_to_people_in_eighty_columns() -> None:
     for word in ("Which part of a mini-batch", "smoke", "Varies", "Needs", "s0.optimiser-step-grows-most", "0.8 "):
         assert word in said
     assert "forward, backward and optimiser step" in said
+    assert "claims it is made for (its store may answer more):" in said
+
+
+def test_a_study_takes_as_long_in_the_list_as_by_itself() -> None:
+    listed = {each["name"]: each["scales"] for each in json.loads(tare("list", "studies", "--json"))}
+    scales = json.loads(tare("papers", "studies", "llm-container-tax", "--json"))["scales"]
+
+    assert listed["llm-container-tax"] == {scale: each["seconds"] for scale, each in scales.items()}
 
 
 def test_a_study_that_is_not_there_is_refused_with_its_neighbour() -> None:

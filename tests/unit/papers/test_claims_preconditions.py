@@ -181,7 +181,7 @@ def test_gains_that_have_not_run_out_are_no_evidence_against_saturation_and_the_
 
     assert found.word == "undecided"
     assert found.effect == pytest.approx(0.32 / 0.42 - 1, abs=0.01)
-    assert found.why.startswith("Time per item, for each doubling of the batch from 4 to 8, lenet5")
+    assert found.why.startswith("Time per item, for each doubling of the batch from 4 to 8, LeNet-5")
     assert "undecided: the largest batch did not saturate the GPU" in found.why
 
 
@@ -190,7 +190,7 @@ def test_each_model_must_saturate_by_itself():
 
     assert said(SATURATION, batches(FLAT)).word == "holds here"
     assert found.word == "undecided"
-    assert found.why.startswith("Time per item, for each doubling of the batch from 4 to 8, resnet18")
+    assert found.why.startswith("Time per item, for each doubling of the batch from 4 to 8, ResNet-18")
 
 
 def test_what_a_doubling_brings_is_told_with_the_levels_that_it_is_taken_between():
@@ -236,7 +236,7 @@ def test_the_epochs_of_each_model_are_looked_at_by_themselves():
     found = said(EPOCHS, cells)
 
     assert found.word == "does not hold here"
-    assert "resnet18: +" in found.why
+    assert "ResNet-18: +" in found.why
 
 
 # Write-backs

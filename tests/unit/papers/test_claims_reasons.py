@@ -39,7 +39,7 @@ def test_where_all_checks_hold_the_one_that_holds_most_narrowly_is_shown():
     found = said(EPOCHS, epochs_of(lenet5=0.001, resnet18=0.02, vgg11=0.004))
 
     assert found.word == "holds here", found.why
-    assert "resnet18" in found.why.partition(";")[0]
+    assert "ResNet-18" in found.why.partition(";")[0]
     assert found.effect == pytest.approx(0.02, abs=0.008)
 
 
@@ -53,7 +53,7 @@ def test_where_a_check_fails_the_first_that_fails_is_shown():
     found = said(EPOCHS, epochs_of(lenet5=0.001, resnet18=0.12, vgg11=0.2))
 
     assert found.word == "does not hold here"
-    assert "resnet18" in found.why.partition(";")[0]
+    assert "ResNet-18" in found.why.partition(";")[0]
 
 
 @pytest.mark.parametrize(
@@ -175,3 +175,54 @@ def test_a_program_that_does_nothing_in_a_container_in_a_vm_is_no_application_th
 )
 def test_a_figure_is_told_as_what_it_is(kind, figure, words):
     assert figure_words(kind, *figure) == words
+
+
+@pytest.mark.parametrize(
+    ("claim", "settings", "words"),
+    [
+        (
+            "s0.gpu-use-falls-and-cpu-use-rises",
+            {},
+            "platforms, and the gpu probe ran on only one; no trial has use of the CPU",
+        ),
+        ("s0.memory-cost-is-small", {}, "it is compared between platforms, and the memory probe ran on only one."),
+        ("s3.energy-varies-little", {"workload.epochs": 2}, "it takes trials of more than 10 epochs."),
+        ("s3.energy-varies-little", {"workload.epochs": 12}, "power was read less than five times in an epoch."),
+        (
+            "s2.faults-concentrate-on-few-files",
+            {},
+            "the perf probe ran, and kept no places of page faults (`faults: true`).",
+        ),
+    ],
+)
+def test_a_figure_that_was_not_worked_out_is_not_put_down_to_the_device(claim, settings, words):
+    one = cell({"platform": "bare", "probes": "cpu,memory,gpu,perf", **settings}, {"step_s": STEP, "energy_j": 1.0})
+
+    assert words in said(claim, [one]).why
+
+
+@pytest.mark.parametrize("workload", ["server", "null", "idle"])
+def test_a_server_and_a_device_that_does_nothing_are_no_evidence_of_what_networks_cost(workload):
+    figures = {"step_s": STEP, "wall_s": STEP, "compute_s": STEP, "energy_step_j": 1.0, "minor_faults": 1e5}
+    nothing = both_platforms(figures, workload=workload, probes="cpu,memory,perf,gpu")
+
+    for claim in ("s0.container-cost-is-negligible", "s0.compute-rises-for-all-models", ENERGY):
+        assert said(claim, nothing).why == "No trial trained a network or used one.", claim
+    assert said("s2.faults-and-cycles-rise", nothing).word == "not measured"
+
+
+def test_an_idle_device_beside_those_that_work_does_not_answer_for_them():
+    idle = [
+        replace(each, facts={"device": {"id": "nx2"}})
+        for each in both_platforms({"power_mean_w": 5.0}, workload="idle")
+    ]
+    working = [replace(each, store=1) for each in both_platforms({"step_s": STEP}, workload="torch_train")]
+
+    assert "it takes the syscalls probe" in said("s0.more-system-calls", [*idle, *working]).why
+    assert "DVFS was not switched" in said("s3.idle-power-by-state", [*idle, *working]).why
+
+
+def test_inference_in_a_container_and_on_bare_metal_is_not_said_to_lack_its_like():
+    why = said("s0.compute-rises-for-all-models", both_platforms({"step_s": STEP}, workload="torch_infer")).why
+
+    assert why == "No training in a container has its like on bare metal."

@@ -241,7 +241,7 @@ def test_blocks_of_several_stores_are_never_pooled_however_few_each_has():
     ("blocks", "over"),
     [
         ((6, 6, 6), "over 18 blocks of 3 stores,"),
-        ((6, 3, 3), "over 6 blocks of 1 store of 3,"),
+        ((6, 3, 3), "over 6 blocks of 1 store (2 others with less than 6 left out),"),
         ((3,) * 7, "over 7 stores,"),
         ((8,), "over 8 blocks,"),
     ],
@@ -250,6 +250,15 @@ def test_the_number_of_stores_is_named_with_that_of_blocks(blocks, over):
     sources = [StoreTrials(f"store {number}", pinned(0.2, n=n)) for number, n in enumerate(blocks)]
 
     assert over in answer(FASTER, *sources).why
+
+
+def test_one_store_with_enough_blocks_is_not_said_to_be_several():
+    sources = [StoreTrials("a", pinned(0.05, n=6)), StoreTrials("b", pinned(0.05, n=3))]
+
+    found = answer(FASTER, *sources)
+
+    assert found.word == "undecided"
+    assert "several stores" not in found.why
 
 
 def test_a_copy_of_a_store_is_no_further_evidence():
@@ -313,3 +322,31 @@ def test_a_thousand_trials_take_seconds():
 
     assert sum(each.word != "not measured" for each in found) >= 10
     assert spent_s < 10, f"{spent_s:.1f} s"
+
+
+def test_a_mean_over_pairs_that_disagree_says_so_and_names_the_ends():
+    disagree = containers([("lenet5", 0.5), ("resnet18", 0.01), ("vgg11", -0.4)])
+    agree = containers([("lenet5", 0.5), ("vgg11", 0.3)])
+
+    why = answer("s0.total-energy-rises", *stores(disagree)).why
+    assert "over 8 blocks and 3 pairs that disagree (from -40." in why
+    assert "% for VGG-11 to +50." in why or "% for VGG-11 to +49." in why
+    assert "and 2 pairs (from +" in answer("s0.total-energy-rises", *stores(agree)).why
+
+
+def test_what_fails_on_the_whole_and_surely_holds_for_one_pair_is_undecided_where_they_disagree():
+    cells = containers([("lenet5", 0.5), ("resnet18", 0.01), ("vgg11", -0.4)])
+
+    found = answer("s0.total-energy-rises", *stores(cells))
+
+    assert found.high < 0
+    assert found.word == "undecided"
+
+
+def test_pairs_that_disagree_are_not_told_to_wait_for_more_blocks():
+    cells = containers([("lenet5", 0.5), ("vgg11", -0.32)])
+
+    found = answer("s0.total-energy-rises", *stores(cells, noise=0.03))
+
+    assert found.word == "undecided"
+    assert "(undecided: more of them would not make them agree)" in found.why

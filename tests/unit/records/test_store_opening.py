@@ -29,7 +29,7 @@ def tree(root: Path) -> dict[str, bytes | None]:
 
 
 def test_a_missing_folder_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match=r"nowhere: no such folder\. Give the folder that `tare run` wrote"):
+    with pytest.raises(StoreError, match=r"nowhere: no such file or folder\. Give the folder that `tare run` wrote"):
         Store.open(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
 

@@ -17,18 +17,18 @@ from tare.analysis.cells import far_from_block
 from tare.analysis.compare import MOST, TIE, Contest, judge
 from tare.analysis.derived import with_figures
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.fleet.random_effects import sides_of_stores
+from tare.analysis.fleet.random_effects import StoreSides, sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.noise import LOOKING_ALPHA
 from tare.analysis.nvm.sources import with_flush_latencies
-from tare.analysis.observations import records_of, usable_attempts
+from tare.analysis.observations import is_idle, records_of, usable_attempts
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import ALPHA, FLOOR
 from tare.analysis.variability import epoch_means
 from tare.base.errors import StudyError, unknown_name
 from tare.papers import claims as folder
 from tare.papers.claims import metrics
-from tare.papers.claims.metrics import cell_of, is_medium
+from tare.papers.claims.metrics import LATER_EPOCHS, OF_PLATFORMS, cell_of, has_network, is_medium, platforms_with
 from tare.papers.claims.model import (
     ASSUMED,
     COUNTED,
@@ -44,6 +44,7 @@ from tare.papers.claims.model import (
     Wants,
     Word,
     device_facts,
+    effect_words,
     figure_words,
     software,
     store_of,
@@ -67,7 +68,6 @@ from tare.records.trials import (
 
 # Stores in, evidence out: trials are pooled where device and software are the same, else kept apart.
 
-LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
 EPOCHS_OF = 24  # trials of a model on a device whose marks are read for their epochs: more would not change a word
 SERIES_OF = 24  # blocks whose series are read: a report of a thousand trials must not wait for all of them
 _FIGURES = ("step_s", "wall_s", "stall_mean_s", "compute_s", "energy_j")
@@ -118,7 +118,7 @@ def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
 def _with_figures(store: Store, records: Sequence[Record], figures: Collection[str]) -> list[Record]:
     """What is made of series and marks, beyond these only where a claim could use it: that takes reading them."""
     media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
-    wanted = [name for probe, names in _OF_PLATFORMS.items() if _on_platforms(records, probe) > 1 for name in names]
+    wanted = [name for probe, names in OF_PLATFORMS.items() if platforms_with(probe, records) > 1 for name in names]
     wanted += metrics.EPOCH0 if len(media) > 1 else ()
     wanted += metrics.EPOCH_ENERGY if any(map(_has_energy_by_epoch, records)) else ()
     blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
@@ -130,19 +130,6 @@ def _has_energy_by_epoch(record: Record) -> bool:
     return (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS and "energy_j" in record.metrics
 
 
-# Probe -> what is made of it for claims that compare platforms.
-_OF_PLATFORMS: Mapping[str, metrics.Names] = {
-    "memory": metrics.MEMORY,
-    "gpu": (*metrics.GPU_USE, *metrics.CPU_USE),
-    "perf": (*metrics.PAGE_FAULTS, *metrics.INSERTED, *metrics.DAEMON_FAULTS, *metrics.DAEMON_CYCLES),
-}
-
-
-def _on_platforms(records: Sequence[Record], probe: str) -> int:
-    """On how many platforms a probe ran; the use of the CPU is asked for where a GPU's is."""
-    return len({record.settings.get("platform") for record in records if probe in metrics.probes_of(record)})
-
-
 def _spread(records: Sequence[Record]) -> list[Record]:
     """Trials with enough epochs, some of each model on each device, spread over the store; none beside a tracer."""
     long = [each for each in records if (each.settings.get("workload.epochs") or 0) > LATER_EPOCHS and not each.traced]
@@ -152,11 +139,13 @@ def _spread(records: Sequence[Record]) -> list[Record]:
 
 def _unused(records: Sequence[Record]) -> list[str]:
     every, usable = {each.trial for each in records}, {each.trial for each in records if is_usable(each)}
-    if len(usable) == len(every):
-        return []
-    lost = len(every) - len(usable)
-    said = f"{lost} of {len(every)} trials did not end well and {'is' if lost == 1 else 'are'} no evidence"
-    return [f"{said}; see `tare show`."]
+    lost, other = len(every) - len(usable), len({each.trial for each in records if not has_network(each)})
+    reasons = [(lost, "did not end well", "; see `tare show`"), (other, "neither trained a network nor used one", "")]
+    return [
+        f"{count} of {len(every)} trials {why} and {'is' if count == 1 else 'are'} no evidence{see}."
+        for count, why, see in reasons
+        if count
+    ]
 
 
 def _epochs(store: Store, record: Record) -> list[float]:
@@ -183,7 +172,7 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
                 # The device stands beside the settings of a fleet's trials: it is no cell of its own.
                 settings={name: value for name, value in each.settings.items() if name not in (DEVICE, TYPE)},
             )
-            for each in fresh
+            for each in filter(has_network, fresh)
         ]
         for device, records in grouped(rows, lambda each: str(each.device)).items():
             trials = _trials_together(usable_trials(records, has_most_of(_FIGURES), repeats=False))
@@ -216,12 +205,14 @@ def populations(found: Sequence[DeviceTrials]) -> list[Population]:
 
 def population_of(parts: Sequence[DeviceTrials]) -> Population:
     """All of these as one population."""
+    trials = [trial for part in parts for trial in part.trials]
     return Population(
-        [trial for part in parts for trial in part.trials],
+        [trial for trial in trials if not is_idle(trial)],
         [twin for part in parts for twin in part.twins],
         [part.baseline for part in parts if part.baseline is not None],
         ", ".join(part.name for part in parts),
         LOOKING_ALPHA if any(part.looked for part in parts) else ALPHA,
+        [trial for trial in trials if is_idle(trial)],
     )
 
 
@@ -243,12 +234,15 @@ Judged = tuple[Check, Comparison, Word]
 def decide(claim: Claim, evidence: Population, where: str = "") -> Answer:
     """One claim on one population."""
     look = claim.look(evidence)
-    judged = _judged(look.checks, evidence.alpha)
+    judged = [
+        (check, found, UNDECIDED if word == FAILS and _is_mixed(check, evidence.alpha) else word)
+        for check, found, word in _judged(look.checks, evidence.alpha)
+    ]
     if not judged:
         return _answer(claim, NOT_MEASURED, None, _sentence([*look.missing] or ["no trial speaks to it"]), (), where)
     word = UNDECIDED if look.depends_on else _together(claim, [found for _, _, found in judged], look.missing)
     decisive = _decisive(claim, judged, word)
-    told = _told_first(judged, decisive, advises=not look.depends_on)
+    told = _told_first(judged, decisive, evidence.alpha, advises=not look.depends_on)
     if word == HOLDS and not claim.any_of and (against := _exceptions(look.checks, evidence.alpha)):
         word = UNDECIDED
         told.append(f"it holds on the whole, and for sure not for {_named(against)}")
@@ -396,13 +390,13 @@ def _why(told: Sequence[str], look: Look) -> str:
     return _sentence([*told, *depends, *(f"not measured: {each}" for each in look.missing)])
 
 
-def _told_first(judged: Sequence[Judged], decisive: Judged, *, advises: bool) -> list[str]:
+def _told_first(judged: Sequence[Judged], decisive: Judged, alpha: float, *, advises: bool) -> list[str]:
     """The check that the word rests on, two more, and how many there are beside them.
 
     Advice on how many more blocks would tell is for claims that they could decide.
     """
     ordered = [decisive, *(each for each in judged if each is not decisive)]
-    told = [_told(each, advises) for each in ordered[:NAMED]]
+    told = [_told(each, alpha, advises) for each in ordered[:NAMED]]
     return [*told, _further([each[2] for each in ordered], len(told))] if len(ordered) > NAMED else told
 
 
@@ -424,8 +418,9 @@ _SAID: Mapping[Wants, str] = {
 }
 
 
-def _told(judged: Judged, advises: bool) -> str:
+def _told(judged: Judged, alpha: float, advises: bool) -> str:
     check, found, word = judged
+    pairs, disagree = _pairs(check, alpha)
     effect, low, high = _shown(check, found)
     if effect is None or low is None or high is None:
         stores = len({store_of(str(each.block)) for each in check.ours})
@@ -434,9 +429,34 @@ def _told(judged: Judged, advises: bool) -> str:
             f"none of {stores} stores has {FLOOR} blocks, and blocks of several are not pooled" if stores > 1 else shown
         )
     else:
-        shown = f"{figure_words(check.kind, effect, low, high)} over {_rests_on(check, found)}"
-    why = f" ({_undecided(check, found)})" if word == UNDECIDED and (advises or check.tainted) else ""
+        shown = f"{figure_words(check.kind, effect, low, high)} over {_rests_on(check, found)}{pairs}"
+    why = f" ({_undecided(check, found, disagree)})" if word == UNDECIDED and (advises or check.tainted) else ""
     return f"{check.about}: {shown}, {_expected(check)}{why}"
+
+
+def _pairs(check: Check, alpha: float) -> tuple[str, bool]:
+    """Of a mean over several pairs, how many and how far apart they are, and whether some surely contradict others.
+
+    ` and 4 pairs (from -12.0 % to -3.1 %)`, ` and 4 pairs that disagree (from -31.7 % for LeNet-5 to 2.4x for VGG-11)`.
+    """
+    found = [(part, _shown(part, comparison), word) for part, comparison, word in _judged(check.parts, alpha)]
+    ends = sorted((effect, part.about) for part, (effect, low, _), _ in found if effect is not None and low is not None)
+    if len(ends) < 2:
+        return "", False
+    if check.kind == "share":
+        disagree = {HOLDS, FAILS} <= {word for _, _, word in found}
+    else:
+        above = any(low is not None and low > check.margin for _, (_, low, _), _ in found)
+        disagree = above and any(high is not None and high < -check.margin for _, (_, _, high), _ in found)
+    words = [f"{effect_words(check.kind, effect)}{f' for {name}' if disagree else ''}" for effect, name in ends]
+    many = f"{len(ends)} {'cells' if check.kind == 'share' else 'pairs'}{' that disagree' if disagree else ''}"
+    span = f"from {words[0]} to {words[-1]}" if words[0] != words[-1] else f"each {words[0]}"
+    return f" and {many} ({span})", disagree
+
+
+def _is_mixed(check: Check, alpha: float) -> bool:
+    """Whether its pairs contradict each other, and it surely holds for one: a mean of them does not speak for all."""
+    return _pairs(check, alpha)[1] and HOLDS in words_of(check.parts, alpha)
 
 
 def _rests_on(check: Check, found: Comparison) -> str:
@@ -448,7 +468,8 @@ def _rests_on(check: Check, found: Comparison) -> str:
         return blocks
     if not enough:
         return counted(len(held), "store")
-    return f"{blocks} of {counted(enough, 'store')}{f' of {len(held)}' if enough < len(held) else ''}"
+    few = f" ({counted(len(held) - enough, 'other')} with less than {FLOOR} left out)" if enough < len(held) else ""
+    return f"{blocks} of {counted(enough, 'store')}{few}"
 
 
 def _expected(check: Check) -> str:
@@ -459,13 +480,15 @@ def _expected(check: Check) -> str:
     return f"{_SAID[check.wants]} {check.margin:.0%}".replace("%", " points" if check.kind == "points" else " %")
 
 
-def _undecided(check: Check, found: Comparison) -> str:
+def _undecided(check: Check, found: Comparison, disagree: bool) -> str:
     """Why, and what would help."""
     if check.tainted:
         return f"the sides differ in more: {check.tainted[0].rstrip('.')}"
     if _is_no_evidence(check, found):
         return f"undecided: {check.no_evidence}"
-    if _of_stores(check) is not None:
+    if disagree:
+        return "undecided: more of them would not make them agree"
+    if isinstance(_of_stores(check), StoreSides):
         return "undecided: it rests on several stores, and more of them would tell"
     more = _more(check, found)
     if more is None:
@@ -551,6 +574,7 @@ def answers(claims: Sequence[Claim], sources: Sequence[StoreTrials]) -> list[Ans
         if claim.across:
             found.append(decide(claim, together))
             continue
-        each = [decide(claim, one, one.name if len(apart) > 1 else "") for one in apart] or [decide(claim, together)]
+        asked = [one for one in apart if (one.idle if claim.of_idle else one.trials)]
+        each = [decide(claim, one, one.name if len(apart) > 1 else "") for one in asked] or [decide(claim, together)]
         found += [answer for answer in each if answer.word != NOT_MEASURED] or each[:1]
     return found

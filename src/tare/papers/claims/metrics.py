@@ -66,11 +66,18 @@ WORDS: Mapping[Names, str] = {
     TOP_FAULTS: "share of the ten files with most page faults", HOT_EARLY: "early share of the hottest pages",
     HOT_LATE: "late share of the hottest pages", FLUSH: "flush latency", FLUSH_WITH_NVM: "flush latency with NVM",
 }  # fmt: skip
+# Probe -> what is made of it only where it ran on several platforms, for claims that compare them.
+OF_PLATFORMS: Mapping[str, Names] = {
+    "memory": MEMORY,
+    "gpu": (*GPU_USE, *CPU_USE),  # the use of the CPU is asked for where a GPU's is
+    "perf": (*PAGE_FAULTS, *INSERTED, *DAEMON_FAULTS, *DAEMON_CYCLES),
+}
+LATER_EPOCHS = 10  # after epoch 0: what varies little between three may vary a lot between ten
 _GPU = "gpu"
 _POWER = ("power_rails", "power_rapl", "external", _GPU)
 _SIMULATED = "the ftrace probe, whose page writes are simulated (`tare trace simulate`)"
-_NOT_COUNTED = "this device does not count it"
-_TOLD_NOTHING = {"ftrace": "saw too little of it"}
+_NOT_COUNTED, _SAW_LITTLE = "this device does not count it", "saw too little of it"
+_TOLD_NOTHING: Mapping[Names, str] = {TOP_FAULTS: "kept no places of page faults (`faults: true`)"}
 # What a figure takes, in words, and the probes that give it.
 _PROBES: Mapping[Names, tuple[str, tuple[str, ...]]] = {
     EPOCH_ENERGY: ("a power probe that is read five times in an epoch", _POWER),
@@ -100,20 +107,40 @@ def absent(names: Names, records: Sequence[Record] = ()) -> str:
         return f"a tracer was running in every trial that has {figure}, so that it is not compared"
     if names == BASELOAD:
         return f"no baseload was measured ({names[0]}): it takes `tare device baseload`"
-    if names in (ENERGY, TOTAL_ENERGY) and (doubt := doubt_about_energy(records)):
+    if names in (ENERGY, TOTAL_ENERGY, POWER) and (doubt := doubt_about_energy(records)):
         return f"energy was read and is not claimed ({names[0]}): {doubt}"
     if names not in _PROBES:
         return f"no trial has {figure}"
     takes, probes = _PROBES[names]
-    ran = [probe for probe in probes if any(_ran(probe, record) for record in records)]
+    ran = [probe for probe in probes if any(_ran(probe, record, probes == _POWER) for record in records)]
     if ran:
-        return f"no trial has {figure}: the {ran[0]} probe ran, and {_TOLD_NOTHING.get(ran[0], _NOT_COUNTED)}"
+        told = _TOLD_NOTHING.get(names) or (_SAW_LITTLE if ran[0] == "ftrace" else _NOT_COUNTED)
+        return f"no trial has {figure}: {_not_made(names, records) or f'the {ran[0]} probe ran, and {told}'}"
     return f"no trial has {figure}: it takes {takes}"
 
 
-def _ran(probe: str, record: Record) -> bool:
+def _not_made(names: Names, records: Sequence[Record]) -> str:
+    """Why a figure was not worked out of what its probe has read; nothing where it was tried."""
+    if names == EPOCH_ENERGY:
+        long = [record for record in records if (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS]
+        if not long:
+            return f"it takes trials of more than {LATER_EPOCHS} epochs"
+        has_energy = any(TOTAL_ENERGY[0] in record.metrics for record in long)
+        return "power was read less than five times in an epoch" if has_energy else doubt_about_energy(long) or ""
+    probe = next((probe for probe, figures in OF_PLATFORMS.items() if names[0] in figures), None)
+    if probe is None or (count := platforms_with(probe, records)) > 1:
+        return ""
+    return f"it is compared between platforms, and the {probe} probe ran on {'only one' if count else 'none'}"
+
+
+def platforms_with(probe: str, records: Sequence[Record]) -> int:
+    """On how many platforms a probe ran."""
+    return len({record.settings.get("platform") for record in records if probe in probes_of(record)})
+
+
+def _ran(probe: str, record: Record, for_power: bool) -> bool:
     """Whether it ran as a probe of this figure: a Jetson's GPU tells its clock, and its power is a rail's."""
-    return probe in probes_of(record) and (probe != _GPU or _has_power(record))
+    return probe in probes_of(record) and (probe != _GPU or not for_power or _has_power(record))
 
 
 def _has_power(record: Record) -> bool:
@@ -148,6 +175,7 @@ CONTAINERS = ("docker", "podman", "runc", "gvisor")
 MACHINES = ("qemu", "uml")
 MICRO_MACHINES = ("microvm", "firecracker")
 TRAINING = ("torch_train",)
+NO_NETWORK = ("server", "null")  # workloads that train nothing and infer nothing; what is idle, one claim asks for
 _NOT_FACTORS = ("probes", "platform.python")
 
 # Multiply-adds of one item, in millions, as the papers' tables have them (S0 II, S3 2) or as the networks are defined.
@@ -232,6 +260,11 @@ def trains(record: Record) -> bool:
 
 def infers(record: Record) -> bool:
     return record.settings.get("workload") in parity.INFERENCE
+
+
+def has_network(record: Record) -> bool:
+    """Whether it can be evidence: the papers' claims are about training and inference."""
+    return record.settings.get("workload") not in NO_NETWORK
 
 
 def medium_rank(medium: Value) -> float | None:

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from tare.analysis.cells import PLACEMENT
 from tare.analysis.compare import noise_floor
-from tare.analysis.labels import text
+from tare.analysis.labels import text, title_of
 from tare.analysis.model import Measurement
 from tare.analysis.parity import DEVICE_KEYS, differences, flat, rule_for, taints
 from tare.analysis.selection import DEFAULT_MARGIN
@@ -129,11 +129,13 @@ def split(cells: Cells, factor: str) -> dict[Value | None, Cells]:
 
 
 def each_model(cells: Cells) -> dict[str, Cells]:
-    """`, lenet5` -> its cells; all of them under no name where no setting is the model."""
+    """`, LeNet-5` -> its cells; all of them under no name where no setting is the model."""
     name = factor_named(cells, "model")
     if name is None:
         return {"": cells} if cells else {}
-    return {f", {model}": mine for model, mine in split(cells, name).items() if model is not None}
+    return {
+        f", {title_of('models', str(model))}": mine for model, mine in split(cells, name).items() if model is not None
+    }
 
 
 def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:
@@ -272,6 +274,7 @@ class Population:
     baselines: Sequence[Mapping[str, Any]] = ()  # what the studies compare against: {"control.power_mode": "15W"}
     name: str = ""
     alpha: float = ALPHA  # stricter where a run looked at its intervals to know when to stop
+    idle: Sequence[TrialRow] = ()  # trials of an idle device: no evidence of what work costs
     _floors: dict[str, float | None] = field(default_factory=dict)
     _taints: dict[tuple[Cell, Cell], tuple[str, ...]] = field(default_factory=dict)
 
@@ -282,7 +285,7 @@ class Population:
 
     def absent(self, names: Names) -> str:
         """Why no trial has any of these figures, in words."""
-        return absent(names, self.trials)
+        return absent(names, self.trials) if self.trials else "no trial trained a network or used one"
 
     def cells(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
         """The logs of a figure, by cell and block."""
@@ -487,6 +490,7 @@ class Claim:
     look: Callable[[Population], Look]
     any_of: bool = False  # one check that holds is enough ("can be", "may not be")
     across: bool = False  # it compares devices or software with each other: all populations are looked at together
+    of_idle: bool = False  # it is about a device that does nothing
     also: tuple[str, ...] = ()  # further papers that say the same
     scale: str = ""  # of the study, where not each of its scales has what the claim is about
 
@@ -552,7 +556,14 @@ def figure_words(kind: Kind, effect: float, low: float, high: float) -> str:
     if kind == "share" and is_tiny(high):
         return BELOW_LEAST
     number = _share if kind == "share" else _signed
-    return f"{number(effect)} {'points' if kind == 'points' else '%'} [{number(low)}, {number(high)}]"
+    return f"{effect_words(kind, effect)} [{number(low)}, {number(high)}]"
+
+
+def effect_words(kind: Kind, effect: float) -> str:
+    """`+1.6 %`, `94x`, `31.0 %`, `+30.0 points`."""
+    if kind == "change" and effect >= LARGE:
+        return times(1 + effect)
+    return f"{(_share if kind == 'share' else _signed)(effect)} {'points' if kind == 'points' else '%'}"
 
 
 def is_tiny(share: float) -> bool:

@@ -40,9 +40,9 @@ def in_containers(evidence: Population, names: Names, among: Callable[[Record], 
     return evidence.over(evidence.cells(names, among), is_container)
 
 
-def no_pair(evidence: Population, names: Names) -> tuple[str, ...]:
+def no_pair(evidence: Population, names: Names, what: str = "trial") -> tuple[str, ...]:
     """Why there is nothing to compare: the figure is not there, or one of the sides."""
-    return (evidence.absent(names),) if evidence.first(names) is None else (NO_PAIR,)
+    return (evidence.absent(names) if evidence.first(names) is None else NO_PAIR.replace("trial", what),)
 
 
 def container_figure(evidence: Population, names: Names, wants: Wants, *, margin: float = 0.05) -> Look:
@@ -58,7 +58,7 @@ def lighter_models_lose_more(evidence: Population) -> Look:
     model = factor_named(cells, "model")
     order = evidence.model_order
     if not cells or model is None:
-        return Look(missing=no_pair(evidence, metrics.COMPUTE))
+        return Look(missing=no_pair(evidence, metrics.COMPUTE, "training"))
     # Data, image size and what else goes with a model must not part it from the others.
     found = trend(by_model(cells, model), model, order.get)
     made = tendency("container cost of training, from the lightest model to the heaviest", found, "falls")
@@ -86,7 +86,7 @@ def compute_rises_for_all_models(evidence: Population) -> Look:
     cells = in_containers(evidence, metrics.COMPUTE, trains)
     model = factor_named(cells, "model")
     if not cells or model is None:
-        return Look(missing=no_pair(evidence, metrics.COMPUTE))
+        return Look(missing=no_pair(evidence, metrics.COMPUTE, "training"))
     about = "compute of training, container against bare metal"
     return Look(tuple(each(about, by_model(cells, model), "rises", floor=evidence.floor(metrics.COMPUTE))))
 
@@ -115,7 +115,7 @@ def gpu_use_falls_and_cpu_use_rises(evidence: Population) -> Look:
         lightest = min(known, key=lambda name: order.get(name, math.inf)) if len(known) > 1 else None
         heavier = {cell: series for cell, series in cells.items() if model is None or level(cell, model) != lightest}
         checks += tendency(f"{WORDS[names]}, container against bare metal", heavier, wants)
-        missing += [] if heavier else no_pair(evidence, names)
+        missing += [] if heavier else no_pair(evidence, names, "training")
     return Look(tuple(checks), tuple(dict.fromkeys(missing)))
 
 

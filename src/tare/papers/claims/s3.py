@@ -9,8 +9,9 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
+from tare.analysis.labels import title_of
 from tare.analysis.model import Measurement
-from tare.analysis.observations import ASLEEP, is_idle
+from tare.analysis.observations import ASLEEP
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import (
     by_clocks,
@@ -26,8 +27,17 @@ from tare.papers.claims.checks import (
     labels,
     tendency,
 )
-from tare.papers.claims.deciding import LATER_EPOCHS
-from tare.papers.claims.metrics import Cell, Names, Value, factor_named, is_bare, level, medium_factor, trains
+from tare.papers.claims.metrics import (
+    LATER_EPOCHS,
+    Cell,
+    Names,
+    Value,
+    factor_named,
+    is_bare,
+    level,
+    medium_factor,
+    trains,
+)
 from tare.papers.claims.model import (
     Cells,
     Check,
@@ -148,7 +158,8 @@ def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
     sides = [pooled(at(gains, model, name)) for name in ends_of if name is not None]
     if len(sides) < 2 or sides[0] is None or sides[1] is None or not (apart := sides[0].minus(sides[1])).values:
         return Look(missing=("the models share no block",))
-    about = f"end-to-end time, workers against none, {ends_of[0]} (waits most) against {ends_of[1]} (waits least)"
+    one, other = (title_of("models", str(name)) for name in ends_of)
+    about = f"end-to-end time, workers against none, {one} (waits most) against {other} (waits least)"
     return Look(tuple(tendency(about, {frozenset(): apart}, "falls")))
 
 
@@ -179,7 +190,9 @@ def medium_matters_by_pressure(evidence: Population) -> Look:
     checks = conditions(tendency("epoch 0, slowest medium against fastest, largest items", heavy, "rises"))
     both = [pooled(side) for side in (heavy, light)]
     if both[0] is not None and both[1] is not None and (apart := both[0].minus(both[1])).values:
-        checks += tendency("the same, largest items against smallest", {frozenset(): apart}, "rises")
+        checks += tendency(
+            "loss by the slowest medium in epoch 0, largest items against smallest", {frozenset(): apart}, "rises"
+        )
     return Look(tuple(checks))
 
 
@@ -203,7 +216,7 @@ def energy_varies_little(evidence: Population) -> Look:
 
 def idle_power_by_state(evidence: Population) -> Look:
     """Idle power with DVFS on against off, and of a device that logs against one that does not."""
-    cells = evidence.cells(metrics.POWER, lambda each: is_idle(each) and ASLEEP not in each.settings.items())
+    cells = Population(evidence.idle).cells(metrics.POWER, lambda each: ASLEEP not in each.settings.items())
     if not cells:
         return Look(missing=("no idle device was measured with its power (`workload: idle`)",))
     factor = next((key for cell in cells for key, _ in cell if key.startswith("control.dvfs")), None)
@@ -370,9 +383,15 @@ def baseload_dominates_light_models(evidence: Population) -> Look:
         return Look(missing=("baseload of only one model",))
     lightest = min((level(cell, model) for cell in shares), key=lambda name: order.get(name, math.inf))
     light = where(shares, lambda cell: level(cell, model) == lightest)
-    checks = tendency(f"baseload's share of the energy, {lightest}", light, "rises", bound=0.5 - 1, kind="share")
+    checks = tendency(
+        f"baseload's share of the energy, {title_of('models', str(lightest))}",
+        light,
+        "rises",
+        bound=0.5 - 1,
+        kind="share",
+    )
     falls = trend(by_model(shares, model), model, order.get)
-    checks += tendency("the same, from the lightest model to the heaviest", falls, "falls")
+    checks += tendency("baseload's share of the energy, from the lightest model to the heaviest", falls, "falls")
     return Look(tuple(checks))
 
 
@@ -402,7 +421,9 @@ def _compute_of_the_lightest(evidence: Population, name: str, words: str) -> lis
         return []
     lightest = min(order, key=order.__getitem__)
     light = where(compute, lambda cell: level(cell, model) == lightest)
-    return tendency(f"compute of {lightest}, from the lowest {words} to the highest", light, "falls")
+    return tendency(
+        f"compute of {title_of('models', str(lightest))}, from the lowest {words} to the highest", light, "falls"
+    )
 
 
 def memory_clock_matters(evidence: Population) -> Look:
@@ -481,7 +502,7 @@ CLAIMS = (
     Claim("s3.dvfs-changes-clocks-only", "5.5", "DVFS changes clocks but not time or energy", "s3-dvfs",
           dvfs_changes_nothing),
     Claim("s3.idle-power-by-state", "5.6, Fig. 7", "DVFS lowers idle power, and logging adds little to it",
-          "s3-idle-states", idle_power_by_state),
+          "s3-idle-states", idle_power_by_state, of_idle=True),
     Claim("s3.low-gpu-clock-costs-energy", "5.6",
           "a very low GPU clock lowers power and costs both time and energy", "s3-baseload", low_gpu_clock_costs_energy,
           scale="full"),

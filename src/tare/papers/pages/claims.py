@@ -29,8 +29,10 @@ _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
 
 
-def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 80, scale: str | None = None) -> str:
-    """The claims that were measured, a few lines each; then those that were not, and what they need.
+def answers_text(
+    found: Sequence[Answer], ready: Collection[str], width: int = 80, scale: str | None = None, *, brief: bool = False
+) -> str:
+    """The claims that were measured, a few lines each; then those that were not, and what they need, or `brief`.
 
     `ready` are the names of the studies that can be run; `scale` is that of the studies that were looked at.
     """
@@ -39,7 +41,13 @@ def answers_text(found: Sequence[Answer], ready: Collection[str], width: int = 8
     lines = [_summary(found)]
     for answer in measured:
         lines += ["", *_answer(answer, width)]
-    if others:
+    if others and brief:
+        count = count_text(len(others), "claim")
+        lines += [
+            "",
+            *_lines(f"not measured: {count}; `--paper s0` (to s4) lists a paper's, and what each takes.", width, ""),
+        ]
+    elif others:
         lines += ["", "not measured:"]
         for answer in others:
             lines += _lines(f"{answer.id}: {answer.why} {_how(answer.study, ready, scale)}", width, "  ")
@@ -63,8 +71,13 @@ def _how(command: str, ready: Collection[str], scale: str | None = None) -> str:
 
 
 def _summary(found: Sequence[Answer]) -> str:
-    words = [answer.word for answer in found]
-    return ", ".join(f"{words.count(word)} {word}" for word in dict.fromkeys(sorted(words)))
+    counts = Counter(sorted(answer.word for answer in found))
+    return ", ".join(_counted(count, word) for word, count in counts.items())
+
+
+def _counted(count: int, word: str) -> str:
+    """`1 holds here`, `2 do not hold here`."""
+    return f"{count} {word if count == 1 else word.replace('does', 'do').replace('holds', 'hold')}"
 
 
 def _answer(answer: Answer, width: int) -> list[str]:
@@ -125,7 +138,7 @@ def claims_figure(evidence: ReportData) -> Figure | None:
     if not measured:
         return None
     counts = Counter(answer.word for answer in found)
-    told = ", ".join(f"{counts[word]} {word}" for word in (*CLAIM_COLOURS, NOT_MEASURED) if counts[word])
+    told = ", ".join(_counted(counts[word], word) for word in (*CLAIM_COLOURS, NOT_MEASURED) if counts[word])
     reading = f"Of the papers' {len({answer.id for answer in found})} take-aways: {told}; see `tare papers claims`."
     body = tuple(map(_row, sorted(found, key=lambda answer: answer.word == NOT_MEASURED)))
     return Figure("claims", "The papers' take-aways, on these trials", reading, _chart(measured), _HEADERS, body)
