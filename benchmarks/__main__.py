@@ -136,7 +136,8 @@ def _figures(target: Target, sides: dict[str, list[float]]) -> tuple[str, str, s
         found = _ratio(ours, sides[target.less])
         ends = [end for end in (found.low, found.high, found.value) if end is not None]
         met = found.low is not None and max(abs(end - 1) for end in ends) <= (target.most_s or 0)
-        return _told(found, lambda value: f"{value - 1:+.2%}"), "met" if met else "not met", ""
+        word = "too few rounds" if found.low is None else "met" if met else "not met"
+        return _told(found, lambda value: f"{value - 1:+.2%}"), word, ""
     found = median_estimate(
         [one - off for one, off in zip(ours, sides.get(target.minus, [0.0] * len(ours)), strict=False)]
     )

@@ -177,7 +177,9 @@ def _not_ready(session, port, path, line):
     else:
         why = "no answer on port {}".format(port)
     if ports and port not in ports:
-        why += "; it listens on port {}, which `port` must name".format(" and ".join(map(str, ports)))
+        why += "; it listens on port {}: is `port` another, or is it still loading (`start`)?".format(
+            " and ".join(map(str, ports))
+        )
     return why
 
 

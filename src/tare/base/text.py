@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 import shlex
 import shutil
@@ -517,7 +516,7 @@ Listener = Callable[[str], object]
 
 def _to_stderr(text: str) -> None:
     lines = safe_lines(text)  # a device, a file or a workload may be quoted in it
-    if sys.stderr.isatty() or "COLUMNS" in os.environ:  # a log or a pipe gets whole lines
+    if sys.stderr.isatty():  # a log or a pipe gets whole lines
         columns = shutil.get_terminal_size((80, 24)).columns
         lines = "\n".join(_wrapped(line, columns) for line in lines.split("\n"))
     sys.stderr.write(f"{lines}\n")

@@ -141,6 +141,7 @@ def _is_of_output(error: OSError) -> bool:
 def main() -> None:
     """Run, catch, print."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123  (it was closed: `>&-`)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     gc.set_threshold(100_000, 20, 50)  # a table of many rows is no garbage: searching it again and again took a third
     atexit.register(_search_no_more)
     try:

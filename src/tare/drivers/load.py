@@ -317,9 +317,9 @@ class Load:
         if answer is not None and answer.status >= 400:
             kind = "rejected" if answer.status in REJECTED else "errors"
             why = str(answer.status)
-        if why:
+        if why and marked:
             self.problem = self.problem or f"{why} to {request.method} {request.path[:80]}"
-            self.failures[why] += marked
+            self.failures[why] += 1
         latency_s = (end_ns - due_ns) / 1e9
         if marked:
             self.late_s.append((sent_ns - due_ns) / 1e9)

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias, cast
 from tare.base.errors import StudyError
 from tare.base.host import Host, LocalHost
 from tare.base.sides import REHEARSAL, side_of
+from tare.base.units import cores
 from tare.drivers.cgroups.limits import Limits
 from tare.parts.protocols import Control, Machine, Part, Platform, Probe, Workload
 from tare.studies.fields import PartChoice
@@ -164,11 +165,12 @@ def guessed_cell_s(study: Study, cell: Cell, machine: Machine) -> float:
     """What a trial of this cell takes where nobody has measured one yet: its parts guess, and are added up."""
     longest_s = shared_s = 0.0
     for tenant in cell.everyone():
-        guess = tenant.workload.guessed_s(_share(tenant, machine))
+        share = _share(tenant, machine)
+        guess = tenant.workload.guessed_s(share)
         if guess is None:
             return guessed_trial_s(study)
         longest_s = max(longest_s, guess)
-        shared_s += guess * min(1.0, tenant.workload.most_cores() / machine.cores)
+        shared_s += guess * min(1.0, tenant.workload.most_cores() / machine.cores, share.cores / machine.cores)
     # Tenants share the cores, so that work that fills them adds up; their platforms are made side by side.
     total = max(longest_s, shared_s)
     total *= 1 if study.design.slices is None else _TURNS
@@ -183,7 +185,8 @@ def _share(tenant: PlannedTenant, machine: Machine) -> Machine:
     platform = tenant.platforms[0]
     if not isinstance(platform, Limits):
         return machine
-    return machine._replace(cores=platform.cores or platform.quota or max(1, machine.cores - platform.leave_idle))
+    pinned = len(cores(platform.cpuset)) if platform.cpuset else max(1, machine.cores - platform.leave_idle)
+    return machine._replace(cores=platform.cores or min(platform.quota or pinned, pinned))
 
 
 def disk_bytes(study: Study, trials: Iterable[tuple[Trial, float]]) -> int:

@@ -107,7 +107,7 @@ _DISTRIBUTIONS = """
 WITH sizes AS (SELECT id, 1 + (count(*) - 1) // $most AS every FROM reading GROUP BY id), ordered AS (
     SELECT id, t_ns, value, rowid AS place, list_contains($counters::UINTEGER[], id) AS counts FROM reading
 ), drawn AS (
-    SELECT id, place, CASE WHEN counts
+    SELECT id, row_number() OVER each AS place, CASE WHEN counts
         THEN (value - lag(value) OVER each) / nullif((t_ns - lag(t_ns) OVER each) / 1e9, 0) ELSE value END AS figure
     FROM ordered WINDOW each AS (PARTITION BY id ORDER BY place)
 )
@@ -126,7 +126,7 @@ def distributions(db: Any, counters: Sequence[int]) -> dict[int, tuple[int, list
     whole, channels = db.execute("SELECT count(*), count(DISTINCT id) FROM reading").fetchone()
     most = max(1, whole) if whole <= _MOST_FIGURES else _MOST_FIGURES // channels
     rows = db.execute(_DISTRIBUTIONS, {"most": most, "counters": list(counters), "places": list(QUANTILES)}).fetchall()
-    return {channel: (count, [float(f"{value:.6g}") for value in places]) for channel, count, places in rows}
+    return {channel: (count, [float(f"{value:.6g}") for value in places]) for channel, count, places in rows if places}
 
 
 def read_distributions(

@@ -296,7 +296,7 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
 def _cure(load: Mapping[str, Any], *first: str) -> str:
     """What helps, by what the load was."""
     in_flight = _number(load, "in_flight")  # of a closed loop
-    least = ["lower `concurrency`"] if in_flight > 1 else [] if in_flight else ["lower the rate"]
+    least = ["lower `concurrency`"] if in_flight > 1 else [] if in_flight else ["send fewer requests per second"]
     return f": {' or '.join((*first, *least))}." if first or least else "."
 
 

@@ -211,6 +211,10 @@ def test_another_load_of_a_server_is_told_before_anything_else():
     told = " ".join(pair_text(found, 80).split())
     assert "part of it. The load differs, which is the likely cause: rate 40.0 (not set in one)." in told
     assert not pair({"one": served(0.01, 40.0, 80.0), "two": served(0.02, 80.0, 40.0)}, margin=0.05).load
+    same = {"workload.goal": 0.1, "workload.requests": "/there/asked.txt"}  # what judges answers, and another folder
+    other = [replace(each, settings={**each.settings, **same}) for each in served(0.02, 40.0)]
+    here = [replace(each, settings={**each.settings, "workload.requests": "/asked.txt"}) for each in served(0.01, 40.0)]
+    assert not pair({"one": here, "two": other}, margin=0.05).load
 
 
 def test_stores_of_other_programs_are_not_compared():

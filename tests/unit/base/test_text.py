@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 import unicodedata
 
 import pytest
@@ -254,10 +255,10 @@ def test_messages_wrap_to_a_known_width_and_stay_whole_in_a_log(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     message = "other processes use 87 % of this device: above 25 % a trial is invalid.\n  bare: " + "1.84 s, " * 12
-    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setenv("COLUMNS", "50")
     say(message)
     assert capsys.readouterr().err == f"{message}\n"
-    monkeypatch.setenv("COLUMNS", "50")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     say(message)
     first, second, *others = capsys.readouterr().err.splitlines()
     assert first == "other processes use 87 % of this device: above"

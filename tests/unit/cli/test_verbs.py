@@ -249,3 +249,8 @@ def test_output_that_cannot_be_written_is_one_line_and_no_success(verb):
     assert full.stderr == "tare: the output could not be written: No space left on device.\n"
     closed = subprocess.run(f"{line} >&-", check=False, shell=True, capture_output=True, text=True, timeout=60)
     assert (closed.returncode, closed.stderr) == (0, "")
+
+
+def test_an_error_keeps_its_exit_code_where_nobody_reads_it():
+    line = f"{shlex.quote(sys.executable)} -m tare.cli show /no/such/store 2>&-"
+    assert subprocess.run(line, check=False, shell=True, stdout=subprocess.DEVNULL, timeout=60).returncode == 2

@@ -38,6 +38,20 @@ def test_a_kept_study_took_about_as_long_as_its_plan_guesses(pack):
     assert 0.5 < guessed_s / taken_s(records) < 2
 
 
+def guess(platform: dict, tenants: int = 1) -> float:
+    study = from_plain({
+        "study": "guess", "platform": {"runc": platform}, "tenants": tenants,
+        "workload": {"torch_train": {"model": "resnet18", "threads": "quota", "steps_per_epoch": 20}},
+    })  # fmt: skip
+    (cell,) = cells(study)
+    return guessed_cell_s(study, cell, Machine(16))
+
+
+def test_pinned_cores_are_as_few_as_a_quota_and_tenants_with_their_own_do_not_add_up():
+    assert guess({"cpuset": "0"}) == guess({"cores": 1}) > 2 * guess({})
+    assert guess({"cores": 8, "pin": True}, tenants=2) == pytest.approx(guess({"cores": 8, "pin": True}), rel=0.05)
+
+
 def test_a_bound_and_a_rate_are_known_beforehand():
     assert Command(argv=("true",), minutes=3).guessed_s(Machine()) == 180
     assert TorchInfer(requests=100, warm_up=0, rate="2/s").guessed_s(Machine(cores=8)) > 50

@@ -141,6 +141,13 @@ def test_of_more_readings_than_there_is_room_for_every_channel_keeps_its_count_a
     assert np.allclose(some[0][1][2:-2], whole[0][1][2:-2], atol=1.0)
 
 
+def test_channels_that_take_turns_keep_their_quantiles(monkeypatch):
+    columns = {"t_ns": np.arange(120) * 10**6, "channel": np.tile([1, 2], 60), "value": np.arange(120.0)}
+    monkeypatch.setattr(parquet, "_MOST_FIGURES", 100)
+    found = read_distributions(as_plain(columns, {"channel": ["power_w", "rare_w"]}), ["power_w", "rare_w"], [])
+    assert [found[channel][0] for channel in (0, 1)] == [60, 60]
+
+
 def test_distributions_of_plain_readings():
     columns = {"t_ns": np.arange(6) * 10**9, "channel": np.array([1, 1, 1, 2, 2, 2]), "value": np.arange(6.0)}
     plain = as_plain(columns, {"channel": ["power_w", "energy_j"]})

@@ -478,7 +478,7 @@ def test_a_load_that_was_the_bottleneck_makes_a_trial_invalid_and_failures_make_
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"late_p99_s": 0.05}, "its own: give it a core (`load_cores`) or lower the rate."),
+        ({"late_p99_s": 0.05}, "its own: give it a core (`load_cores`) or send fewer requests per second."),
         ({"late_p99_s": 0.05, "cores": 1, "in_flight": 1}, "its own: stop what else uses its core."),
         ({"cpu_s": 9.5, "cores": 1, "in_flight": 8}, "not the server: lower `concurrency`."),
         ({"cpu_s": 9.5, "cores": 1, "in_flight": 1}, "not the server."),

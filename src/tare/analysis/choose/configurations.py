@@ -103,7 +103,9 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
         return list(rows), ()
     made = [
         replace(
-            row, group=", ".join(_value_words(name, row.settings[name]) for name in several if name in row.settings)
+            row,
+            group=", ".join(_value_words(name, row.settings[name]) for name in several if name in row.settings)
+            or ", ".join(f"no {name_words(name)}" for name in several),
         )
         for row in rows
     ]
@@ -112,9 +114,13 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
 
 
 def shared_settings(found: Sequence[Configuration]) -> dict[str, Setting]:
-    """What all of them have alike."""
+    """What all of them have alike; of a single one, what is no choice."""
     first, *others = (each.settings for each in found)
-    return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+    return {
+        name: value
+        for name, value in first.items()
+        if (all(each.get(name) == value for each in others) if others else names_work(name) or name in _CONDITIONS)
+    }
 
 
 @lru_cache(maxsize=1024)
@@ -138,9 +144,10 @@ def default_among(
     try:
         return find_configuration(found, wanted, source)
     except StudyError:
-        if len(every) == len(found):
+        known = list(dict.fromkeys(name for each in every for name in each.settings))
+        named = {_known_as(name, known, source): value for name, value in wanted.items()}
+        if any(_fits(each, named) for each in found) or not any(_fits(each, named) for each in every):
             raise
-        find_configuration(every, wanted, source)
         return None
 
 
@@ -211,7 +218,7 @@ def find_configuration(
     """The one configuration that has these settings; a sentence where there is none, or more than one."""
     known = list(dict.fromkeys(name for each in found for name in each.settings))
     wanted = {_known_as(name, known, source): value for name, value in wanted.items()}
-    fitting = [each for each in found if all(_same(each.settings.get(name), value) for name, value in wanted.items())]
+    fitting = [each for each in found if _fits(each, wanted)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -224,6 +231,10 @@ def find_configuration(
     raise StudyError(
         f"{source}: {settings_text(wanted)} was not measured{_of(nearest.group)}. The nearest is {nearest.label}."
     )
+
+
+def _fits(one: Configuration, wanted: Mapping[str, Setting]) -> bool:
+    return all(_same(one.settings.get(name), value) for name, value in wanted.items())
 
 
 def _spread(found: Sequence[Configuration], name: str) -> float:

@@ -393,19 +393,8 @@ def _is_surely_left(left: Comparison | None) -> bool:
 # the two times, and was not recorded, is part of the difference.
 
 _NOT_THE_WORK = ("workload.env", "workload.cwd", "workload.reads", "workload.writes")
-_LOAD = (
-    "api",
-    "requests",
-    "count",
-    "concurrency",
-    "rate",
-    "arrivals",
-    "burst",
-    "trace",
-    "goal",
-    "goal_of",
-    "goal_share",
-)
+_LOAD = ("api", "requests", "count", "concurrency", "rate", "arrivals", "burst", "trace")
+_LOAD_FILES = ("requests", "trace")  # known by name: where a file lies is no difference
 _SAME_DEVICE = ("machine", "cpu", "cores", "memory_bytes")
 _NO_DIFFERENCE = ("boot_id", "cpu.online")
 
@@ -537,6 +526,7 @@ def _load(records: Sequence[Record]) -> dict[str, str]:
     for name in _LOAD if records[0].settings.get("workload") == "server" else ():
         values = [each.settings.get(f"workload.{name}") for each in records]
         words = {"not set" if value is None else text(value) for value in values}
+        words = {word.rpartition("/")[2] for word in words} if name in _LOAD_FILES else words
         found[name] = ", ".join(sorted(words, key=natural_key))
     return found
 

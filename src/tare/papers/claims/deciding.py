@@ -140,7 +140,7 @@ def _spread(records: Sequence[Record]) -> list[Record]:
 def _unused(records: Sequence[Record]) -> list[str]:
     every, usable = {each.trial for each in records}, {each.trial for each in records if is_usable(each)}
     lost, other = len(every) - len(usable), len({each.trial for each in records if not has_network(each)})
-    reasons = [(lost, "did not end well", "; see `tare show`"), (other, "neither trained a network nor used one", "")]
+    reasons = [(lost, "did not end well", "; see `tare show`"), (other, "drove a server or ran no network", "")]
     return [
         f"{count} of {len(every)} trials {why} and {'is' if count == 1 else 'are'} no evidence{see}."
         for count, why, see in reasons

@@ -285,7 +285,7 @@ class Population:
 
     def absent(self, names: Names) -> str:
         """Why no trial has any of these figures, in words."""
-        return absent(names, self.trials) if self.trials else "no trial trained a network or used one"
+        return absent(names, self.trials) if self.trials else "no trial trained or used a network outside of a server"
 
     def cells(self, names: Names, among: Callable[[Record], bool] = lambda _: True) -> Cells:
         """The logs of a figure, by cell and block."""

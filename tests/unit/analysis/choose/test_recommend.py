@@ -454,6 +454,17 @@ def test_the_rate_of_a_load_and_the_page_cache_are_conditions_and_no_choice():
     assert high.conditions == {"workload.rate": 450.0, "control.page_cache.state": "cold", "workload.items": 450.0}
 
 
+def test_a_job_with_one_configuration_says_which_and_needs_no_default():
+    given = rows({"bare": (3, 3)}, **{"workload.rate": 300.0}) + rows({"bare": (5, 5), "runc": (4, 4)})
+    given += rows({"runc": (9, 9)}, **{"workload.rate": 450.0})
+
+    low, closed, high = recommend(given, Job("time", ()), default={"mode": "bare"})
+
+    assert (low.group, low.best.settings) == ("300/s", {"mode": "bare"})
+    assert (closed.group, closed.best.settings) == ("no rate", {"mode": "runc"})
+    assert (high.best.settings, high.default) == ({"mode": "runc"}, None)
+
+
 def test_a_job_without_the_figure_is_named():
     small = [replace(row, metrics={"time": 1.0}) for row in rows({"a": (1, 1)}, **{"workload.model": "lenet5"})]
     found = the(recommend([*rows({"a": (2, 2)}, **{"workload.model": "resnet18"}), *small], Job("energy", ())))

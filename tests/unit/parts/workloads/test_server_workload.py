@@ -129,7 +129,7 @@ def test_a_wrong_path_and_a_wrong_port_are_named(workdir: Path, tmp_path: Path, 
     child = started(workdir, [*words, str(own)], port=free_port() if apart else own, ready="/health", start_s=3)
     _, err = child.communicate(timeout=60)
     assert err.startswith("now it listens\ntare: the server was not ready 3 s after its start: ")
-    assert says in err and (f"{own}, which `port` must name" if apart else "was answered with 404") in err
+    assert says in err and (f"{own}: is `port` another" if apart else "was answered with 404") in err
 
 
 def test_a_port_that_is_taken_is_refused(workdir: Path) -> None:
