@@ -196,6 +196,15 @@ def _decoder(settings: Settings) -> str:
     return f"GPT-2 {text(settings['workload.size'])}" if "workload.size" in settings else "GPT-2"
 
 
+def name_words(name: str) -> str:
+    """`batch`, of a store's `workload.batch`; a table's column is called as it is."""
+    return name.rpartition(".")[2].replace("_", " ") if is_of_store(name) else name
+
+
+def is_of_store(name: str) -> bool:
+    return name.partition(".")[0] in ("platform", "workload", "control", "tenants", "device")
+
+
 def setting_words(name: str, value: Any) -> str:
     """One setting: `batch 64`, `2 workers`, `cold page cache`, `seccomp off`, `GPU 990 MHz`."""
     last = name.rpartition(".")[2]

@@ -26,6 +26,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from tare.base.errors import ObstacleError, pip_install
+from tare.report.layout import ABOVE
 
 Spec = Mapping[str, Any]  # Vega-Lite
 
@@ -205,7 +206,6 @@ _NEEDED = "charts need the library vl-convert"
 ABSENT = f"{_NEEDED}, which tare's extra `report` brings."  # in a page that others read: no path of this machine
 WIDTH_POINTS = 460  # a column and a half of a paper
 NARROW_POINTS = 290  # up to here a figure is one for a single column: type of 7.5 points instead of 9
-ABOVE = -17  # pixels from the middle of a lane to the text above it
 COLUMNS_MM = {1: 84.0, 2: 174.0}  # widths of one column and of both, as ACM, IEEE and Elsevier set them, within 4 mm
 PIXELS_PER_POINT = 96 / 72
 DOTS_PER_INCH = 300  # of a PNG

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tare.base.units import METER_W
-from tare.report.figure import ABOVE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -14,6 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from tare.analysis.labels import setting_words, shortened
 from tare.base.text import safe_text
 
+ABOVE = -17  # pixels from the middle of a lane to the text above it
 LANE = 52  # pixels: the label, and what it is about below it
 FIGURES = 150  # pixels at the right that figures above a lane may take
 

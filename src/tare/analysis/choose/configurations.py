@@ -14,7 +14,7 @@ import numpy as np
 
 from tare.analysis.cells import few_runs, fixed_in_rounds
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.labels import Namer, setting_words
+from tare.analysis.labels import Namer, is_of_store, name_words, setting_words
 from tare.analysis.model import Estimate, Measurement, direction_of
 from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import ALPHA, FLOOR, Floats
@@ -185,15 +185,6 @@ def settings_words(settings: Mapping[str, Setting]) -> str:
 
 def _value_words(name: str, value: Setting) -> str:
     return setting_words(name, value) if is_of_store(name) else setting_text(value)
-
-
-def name_words(name: str) -> str:
-    """`batch`, of a store's `workload.batch`; a table's column is called as it is."""
-    return name.rpartition(".")[2].replace("_", " ") if is_of_store(name) else name
-
-
-def is_of_store(name: str) -> bool:
-    return name.partition(".")[0] in ("platform", "workload", "control", "tenants", "device")
 
 
 def setting_text(value: Setting) -> str:

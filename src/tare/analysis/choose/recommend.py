@@ -38,12 +38,12 @@ from tare.analysis.choose.configurations import (
     default_against,
     default_among,
     models_apart,
-    name_words,
     resampled_centres,
     setting_text,
     settings_words,
     shared_settings,
 )
+from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR

@@ -7,8 +7,9 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from tare.analysis.choose.configurations import name_words, setting_text, settings_words
+from tare.analysis.choose.configurations import setting_text, settings_words
 from tare.analysis.choose.front import Default, Front, Point
+from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
 from tare.base.text import (
     STEP,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tare.analysis.choose.configurations import name_words
+from tare.analysis.labels import name_words
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
 from tare.analysis.resources.bottlenecks import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
 from tare.analysis.selection import START_UP
