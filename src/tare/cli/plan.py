@@ -65,7 +65,7 @@ def command(study: Path, scale: str | None, python: str | None, trust: bool, as_
         say(f"at the least {count_text(checked.least_trials, 'trial')}, about {duration_text(checked.least_seconds)}")
     say(
         f"at the most {count_text(len(rows), 'trial')}, about {duration_text(checked.seconds)} "
-        f"and {size_text(checked.disk_bytes)}; times are {'measured' if checked.measured else 'guesses'}"
+        f"and {size_text(checked.disk_bytes)}; times are guesses"
     )
     say(sensitivity(loaded))
     for sentence in (*checked.unasked, *checked.notes):

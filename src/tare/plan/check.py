@@ -33,7 +33,6 @@ class Check:
     trials: tuple[Trial, ...] = field(repr=False)  # in the order in which they would run
     least_trials: int  # if the stop rule is met as early as it can be
     trial_s: tuple[float, ...] = field(repr=False)  # what each of them is thought to take
-    measured: bool  # from trials that have run, not from our guess
     disk_bytes: int
     blocked: tuple[Ruling, ...] = ()  # every reason not to run; empty means that it can
     unasked: tuple[Ruling, ...] = ()  # what could not be looked at before the run
@@ -50,21 +49,16 @@ class Check:
 
 
 def check(
-    study: Study, cells: Sequence[Cell], host: Host, *, trial_s: float | None = None, ignore_managers: bool = False,
-    brought: bool = False,
-) -> Check:  # fmt: skip
-    """Ask every part, count and estimate; `trial_s` is what a trial took before, where a store knows.
-
-    `brought`: what a run would bring with it (a private engine) is not missing.
-    """
+    study: Study, cells: Sequence[Cell], host: Host, *, ignore_managers: bool = False, brought: bool = False
+) -> Check:
+    """Ask every part, count and estimate. `brought`: what a run would bring with it (an engine) is not missing."""
     planned = trials(study, cells)
-    seconds = _seconds(study, planned, trial_s, machine_of(study, host))
+    seconds = _seconds(study, planned, machine_of(study, host))
     return Check(
         cells=len(cells),
         trials=tuple(planned),
         least_trials=sum(trial.block < study.repeat.min for trial in planned),
         trial_s=seconds,
-        measured=trial_s is not None,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
         blocked=tuple(
             dict.fromkeys(
@@ -80,10 +74,8 @@ def check(
     )
 
 
-def _seconds(study: Study, planned: Sequence[Trial], trial_s: float | None, machine: Machine) -> tuple[float, ...]:
-    """What each trial takes: measured before, or guessed once for each cell."""
-    if trial_s is not None:
-        return (trial_s,) * len(planned)
+def _seconds(study: Study, planned: Sequence[Trial], machine: Machine) -> tuple[float, ...]:
+    """What each trial takes, guessed once for each cell."""
     cells = {id(trial.cell): trial.cell for trial in planned}
     guesses = {key: guessed_cell_s(study, cell, machine) for key, cell in cells.items()}
     return tuple(guesses[id(trial.cell)] for trial in planned)

@@ -25,9 +25,9 @@ def parts() -> Iterator[None]:
         yield
 
 
-def checked(host: FakeHost | None = None, trial_s: float | None = None, **keys: Any) -> Check:
+def checked(host: FakeHost | None = None, **keys: Any) -> Check:
     made = from_plain({"study": "s", "platform": ["bare", "docker"], "workload": "torch_train"} | keys)
-    return check(made, cells(made), host or FakeHost(), trial_s=trial_s)
+    return check(made, cells(made), host or FakeHost())
 
 
 def obstructed(**sentences: str) -> FakeHost:
@@ -86,15 +86,11 @@ def test_a_part_that_fails_while_it_looks_is_an_obstacle(monkeypatch: pytest.Mon
     )
 
 
-def test_time_is_a_guess_until_someone_has_measured() -> None:
+def test_time_is_a_guess_for_the_fewest_and_for_all_blocks() -> None:
     guess = checked(repeat={"min": 6, "max": 20, "until": "2%"})
 
     assert (guess.cells, len(guess.trials), guess.least_trials) == (2, 60, 18)
-    assert not guess.measured
     assert (guess.seconds, guess.least_seconds) == (60 * GUESSED_TRIAL_S, 18 * GUESSED_TRIAL_S)
-    known = checked(trial_s=4.0, repeat=6)
-    assert known.measured
-    assert known.seconds == known.least_seconds == 18 * 4.0
 
 
 def test_no_trial_is_thought_to_outlive_its_limit() -> None:
