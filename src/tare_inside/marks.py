@@ -78,23 +78,19 @@ class _Names(dict):
 _GROUP = """
 def make(self, memory, first, end, pack=pack):
     at, owner = first, self._owner
-
     def write(step, {times}):
         nonlocal at
         if _buffer is not self or not (_CAN_WATCH_FORKS or os.getpid() == owner):
             return
         if at + {size} > end:
-            self._lose({count})
-            return
+            return self._lose({count})
         pack(memory, at, {values})
         at += {size}
-
     def withdraw():
         nonlocal at
         if _buffer is self and os.getpid() == owner:
             memory[first:at] = bytes(at - first)  # a record whose time is zero was never written
             at = first
-
     write.withdraw = withdraw
     return write
 """
@@ -146,8 +142,7 @@ class _Buffer:
         count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1)
         at, end = self._take(count)
         if at == end:
-            self._lose(1)
-            return
+            return self._lose(1)
         self._kept[name, edge] = count
         self._memory[at:end] = _RECORD.pack(0, 0, number, edge) * ((end - at) // _RECORD.size)
         _RECORD.pack_into(self._memory, at, now, step, number, edge)
@@ -165,8 +160,7 @@ class _Buffer:
             return
         at, end = self._take(2)
         if end - at < 2 * _RECORD.size:
-            self._lose(2)
-            return
+            return self._lose(2)
         name_id = self._names[name]
         _RECORD.pack_into(self._memory, at, begin_ns, step, name_id, 0)
         _RECORD.pack_into(self._memory, at + _RECORD.size, end_ns, step, name_id, 1)
@@ -256,8 +250,7 @@ def begin(name, step=-1):
     try:
         at = next(_begins[name])
     except (KeyError, StopIteration):
-        _mark(name, 0, step)
-        return
+        return _mark(name, 0, step)
     _steps[at] = step
     _times[at] = now_ns()
 
@@ -267,8 +260,7 @@ def end(name, step=-1):
     try:
         at = next(_ends[name])
     except (KeyError, StopIteration):
-        _mark(name, 1, step)
-        return
+        return _mark(name, 1, step)
     _steps[at] = step
     _times[at] = now_ns()
 
@@ -278,8 +270,7 @@ def point(name, step=-1):
     try:
         at = next(_points[name])
     except (KeyError, StopIteration):
-        _mark(name, 2, step)
-        return
+        return _mark(name, 2, step)
     _steps[at] = step
     _times[at] = now_ns()
 
