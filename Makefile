@@ -32,8 +32,12 @@ deep:
 	@tools/setup test
 	@TARE_DEEP=1 tools/test $(ARGS)
 
+# Other trackers go into a folder of their own; without what they merely could use, of which torch is gigabytes.
+PEERS = codecarbon==3.3.2 optimum-benchmark==0.6.0 pandas arrow python-dateutil six pytz tzdata py-cpuinfo questionary \
+  prometheus_client rapidfuzz hydra-core omegaconf antlr4-python3-runtime==4.9.3 flatten_dict colorlog
 bench:
 	@tools/setup test
+	@[ -d .venv-peers ] || .venv/bin/pip install -qq --no-deps --target .venv-peers $(PEERS) || echo "without other trackers"
 	@tools/with-engine .venv/bin/python -m benchmarks $(WHAT)
 
 fuzz:
@@ -73,4 +77,4 @@ dist:
 	@tools/dist
 
 clean:
-	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit .venv-site
+	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit .venv-site .venv-peers

@@ -22,7 +22,10 @@ from tare.analysis.statistics import median_estimate
 OUT = Path("out") / "bench"
 # Part -> what it measures, and what it is given when all of them run.
 PARTS: dict[str, tuple[str, list[str]]] = {
-    "sampler": ("The sampler, against a psutil loop and against iostat and free", ["3", "6"]),
+    "sampler": (
+        "The sampler, against psutil, iostat and free, codecarbon, optimum-benchmark and docker stats",
+        ["3", "6"],
+    ),
     "marks": ("A mark, against torch.profiler.record_function", []),
     "observer": ("LeNet-5 with probes, marks and phases on, against off", ["3"]),
     "loaders": ("Loading MNIST and JPEG, against torchvision's data sets and transforms", ["3"]),
@@ -52,7 +55,9 @@ class Target:
 
 
 TARGETS = (
-    Target("a tick of all default probes, CPU", "sampler", "tare", 50e-6, (("psutil", 50), ("commands", 150))),
+    Target("a tick of all default probes, CPU", "sampler", "tare", 50e-6,
+           (("psutil", 50), ("commands", 150), ("codecarbon", None), ("optimum-benchmark", None),
+            ("docker stats", None))),
     Target("LeNet-5 with probes on, against off", "observer", "the default probes, on", 0.001,
            less="the default probes, off"),
     Target("a mark", "marks", "tare", 300e-9, (("record_function", None), ("record_function, profiling", None))),
@@ -60,9 +65,12 @@ TARGETS = (
     Target("a trial beyond its workload, bare", "trial_cost", "bare", 0.2),
     Target("a trial beyond its workload, runc", "trial_cost", "runc", 0.25),
     Target("a trial beyond its workload, docker", "trial_cost", "docker", 0.35),
-    Target("open, `true`, close: docker", "platforms", "docker, tare", None, (("docker, command line", None),)),
-    Target("open, `true`, close: podman", "platforms", "podman, tare", None, (("podman, command line", None),)),
-    Target("open, `true`, close: runc", "platforms", "runc, tare", None, (("runc, command line", None),)),
+    Target("open, `true`, close: docker", "platforms", "docker, an image, tare", None,
+           (("docker, an image, command line", None),)),
+    Target("open, `true`, close: podman", "platforms", "podman, an image, tare", None,
+           (("podman, an image, command line", None),)),
+    Target("open, `true`, close: runc", "platforms", "runc, an image, tare", None,
+           (("runc, an image, command line", None),)),
     Target("`tare compare`, 16 rows, wall", "answers", "compare, 16 rows, wall", 0.25),
     Target("`tare report`, 18 trials, wall", "answers", "report, recorded store, wall", 1.5),
     Target("`tare choose front`, 100,000 rows, wall", "answers", "front, 100,000 rows, wall", 0.5),
@@ -83,7 +91,7 @@ ELSEWHERE = (
     "report of 1,000 trials and 100 million readings (10 s, 500 MB, 5 MB): python -m benchmarks.growth readings",
     "a GPU's energy (at window edges only): python -m benchmarks.gpu_timing, on a machine that has one",
     "verdict on one question (60 s), make weigh from an empty clone (2 min): make weigh, by the clock",
-    "not installed: Zeus, codecarbon, optimum-benchmark's tracker; `docker stats` reports once per second",
+    "Zeus: its windows need a GPU or RAPL, as a GPU's energy does",
 )
 
 

@@ -34,7 +34,9 @@ def command(*argv: str) -> dict[str, Any]:
 
 
 def write_study(folder: Path, work: dict[str, Any], tenants: Any) -> None:
-    study = {"study": "shared", "platform": "runc", "workload": work, "tenants": tenants, "repeat": 1, "aa": False}
+    # Named after its test: the ids of trials come of it, and other tests of this file may run at the same time.
+    study = {"study": folder.name.replace("_", "-"), "platform": "runc", "workload": work, "tenants": tenants}
+    study |= {"repeat": 1, "aa": False}
     (folder / "study.yaml").write_text(json.dumps(study))
 
 

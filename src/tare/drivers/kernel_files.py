@@ -62,6 +62,7 @@ class FileFeed:
         self._start_ns = self._slow_due_ns = host.clock.now_ns()
         self._each_poll: dict[str, Parser] = {}
         self._now_and_then: dict[str, Parser] = {}
+        self._taken: list[tuple[Parser, str, int, str]] = []  # read, and not parsed yet
         for file in files:
             self._watch(file)
 
@@ -71,43 +72,54 @@ class FileFeed:
         return 0 if self._each_poll else self._slow_due_ns
 
     def poll(self) -> list[Reading]:
-        readings = self._read(self._each_poll)
+        self.take()
+        return self.taken()
+
+    def take(self) -> None:
+        """Read what is due, and nothing more: what runs once in a tick runs on cold caches."""
+        self._take(self._each_poll)
         now_ns = self._host.clock.now_ns()
         if now_ns >= self._slow_due_ns:
             self._slow_due_ns = now_ns + self._slow_period_ns
-            readings += self._read_slow()
+            self._take_slow()
+
+    def taken(self) -> list[Reading]:
+        """Parse what was read since the last time."""
+        taken, self._taken = self._taken, []
+        readings: list[Reading] = []
+        for parser, path, t_ns, text in taken:
+            try:
+                readings += parser(t_ns, text)
+            except (ValueError, LookupError, ArithmeticError):
+                self.errors[_name(path)] += 1
         return readings
 
     def close(self) -> list[Reading]:
         """The slow files once more: the counters' end matters."""
-        last = self._read_slow()
+        self._take_slow()
         self._each_poll.clear()
         self._now_and_then.clear()
-        return last
+        return self.taken()
 
-    def _read_slow(self) -> list[Reading]:
-        return self._read(self._now_and_then)
+    def _take_slow(self) -> None:
+        self._take(self._now_and_then)
 
-    def _read(self, files: dict[str, Parser]) -> list[Reading]:
-        read, now_ns = self._host.read, self._host.clock.now_ns
-        readings: list[Reading] = []
+    def _take(self, files: dict[str, Parser]) -> None:
+        read, now_ns, keep = self._host.read, self._host.clock.now_ns, self._taken.append
         gone = []
         for path, parser in files.items():
             try:
                 text = read(path)
-                readings += parser(now_ns(), text)
+                keep((parser, path, now_ns(), text))
             except OSError as error:
                 if is_gone(error):
                     gone.append(path)
                 else:
                     self.errors[_name(path)] += 1
-            except (ValueError, LookupError, ArithmeticError):
-                self.errors[_name(path)] += 1
         for path in gone:
             names = ", ".join(channel.name for channel in files.pop(path).channels)
             sentence = f"{_name(path)} vanished at {self._age_s():.1f} s, and with it {names}."
             self.lost.append(probe_note("probe.file-gone", self._probe, sentence))
-        return readings
 
     def _watch(self, file: KernelFile) -> None:
         parser: Parser | None

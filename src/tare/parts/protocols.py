@@ -277,6 +277,14 @@ class Feed(Protocol):
 
 
 @runtime_checkable
+class Deferring(Feed, Protocol):
+    """A feed that only reads at a tick, and parses what it read later, many ticks at once: that costs half."""
+
+    def take(self) -> None: ...
+    def taken(self) -> Iterable[Reading]: ...
+
+
+@runtime_checkable
 class CountsErrors(Protocol):
     """A feed that counts reads that gave nothing usable, by what was read."""
 

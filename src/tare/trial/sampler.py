@@ -30,7 +30,7 @@ from tare.base.host import Host, MonotonicClock, Scope, WatchingHost
 from tare.base.rulings import Ruling
 from tare.base.units import Channel
 from tare.parts.find import find
-from tare.parts.protocols import Feed, Probe, Reading, Recorder
+from tare.parts.protocols import Deferring, Feed, Probe, Reading, Recorder
 from tare.records.schema import RAW_FOLDER
 from tare.records.spool import SpoolWriter
 from tare.trial.sampler_report import Line, PrefixedFeed, SamplerReport, SamplerSpec, Tally, ThreadedFeed, Tick, ticks
@@ -292,6 +292,8 @@ class Watch:
         self.tally = Tally(host.clock, spent_s)
         self._spool, self._host, self._period_ns = spool, host, period_ns
         self._feeds: list[tuple[str, Feed]] = []
+        self._deferring: list[tuple[str, Deferring]] = []  # those of them that only read at a tick
+        self._takes: list[tuple[str, Callable[[], None]]] = []  # what each does at a tick
         self._threaded: list[tuple[str, ThreadedFeed]] = []  # those of them that are read in threads of their own
         self._pending: list[Reading] = []
         self._flush_due_ns = 0
@@ -328,7 +330,18 @@ class Watch:
         except Exception as error:
             self.tally.fail(NOT_STARTED, name, "could not start", error)
         else:
-            self._feeds.append((name, feed))
+            self._watch(name, feed)
+
+    def _watch(self, name: str, feed: Feed) -> None:
+        self._feeds.append((name, feed))
+        if isinstance(feed, Deferring):
+            self._deferring.append((name, feed))
+            self._takes.append((name, feed.take))
+        else:
+            self._takes.append((name, partial(self._poll, feed)))
+
+    def _poll(self, feed: Feed) -> None:
+        self._pending += feed.poll()
 
     def await_opened(self) -> None:
         """All that open in threads of their own, at the same time, and what they see before the first tick.
@@ -348,8 +361,8 @@ class Watch:
                 self.tally.fail(NOT_STARTED, name, "could not start", error)
             else:
                 self._threaded.append((name, feed))
-        self._feeds += self._threaded
-        for _, feed in self._threaded:
+        for name, feed in self._threaded:
+            self._watch(name, feed)
             feed.poll()
         self.await_answers()
 
@@ -369,11 +382,11 @@ class Watch:
     def take(self, tick: Tick) -> None:
         """Poll every feed once."""
         now_ns = self._host.clock.now_ns
-        self._pending += self.tally.note(tick)
+        self.tally.note(tick)
         begin_ns = now_ns()
-        for name, feed in self._feeds:
+        for name, take in self._takes:
             try:
-                self._pending += feed.poll()
+                take()
             except Exception as error:
                 self.tally.fail(NOT_READ, name, "could not be read", error)
             end_ns = now_ns()
@@ -402,7 +415,14 @@ class Watch:
         return self.tally.report(self._feeds, core)
 
     def _flush(self) -> None:
-        """Write what came since the last time as one row: a commit at each tick would cost as much as a probe."""
+        """Parse what was only read, and write what came since the last time as one row: that costs less than to parse
+        and to write at each tick, when nothing of it is in the caches."""
+        self._pending += self.tally.taken()
+        for name, feed in self._deferring:
+            try:
+                self._pending += feed.taken()
+            except Exception as error:
+                self.tally.fail(NOT_READ, name, "could not be read", error)
         readings, self._pending = self._pending, []
         try:
             self._spool.tick(self.tally.last_ns, readings)

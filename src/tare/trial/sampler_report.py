@@ -251,11 +251,12 @@ class Tally:
         self._first_ns, self._first_cpu_s = clock.now_ns(), spent_s()
         self.last_ns, self._last_cpu_s = self._first_ns, self._first_cpu_s
         self._longest_gap_ns = 0
+        self._noted: list[tuple[int, int, int, float]] = []
         self._errors: Counter[str] = Counter()
         self._lost: dict[tuple[str, str], Ruling] = {}  # by probe and code, the first of each
 
-    def note(self, tick: Tick) -> list[Reading]:
-        """The readings of the sampler itself at this tick."""
+    def note(self, tick: Tick) -> None:
+        """What the sampler knows of itself at this tick."""
         t_ns, cpu_s = tick.due_ns + tick.late_ns, self._spent_s()
         if not self._late_ns:
             self._first_ns, self._first_cpu_s = t_ns, cpu_s
@@ -264,10 +265,15 @@ class Tally:
         self._late_ns.append(tick.late_ns)
         self._missed += tick.missed
         self.last_ns, self._last_cpu_s = t_ns, cpu_s
+        self._noted.append((t_ns, tick.late_ns, self._missed, cpu_s))
+
+    def taken(self) -> list[Reading]:
+        """The readings of that, since the last time."""
+        noted, self._noted = self._noted, []
         return [
-            Reading(t_ns, LATE.name, tick.late_ns / 1e9),
-            Reading(t_ns, MISSED.name, self._missed),
-            Reading(t_ns, CPU.name, cpu_s),
+            Reading(t_ns, name, value)
+            for t_ns, late_ns, missed, cpu_s in noted
+            for name, value in ((LATE.name, late_ns / 1e9), (MISSED.name, missed), (CPU.name, cpu_s))
         ]
 
     def fail(self, code: str, name: str, what: str, error: Exception) -> None:

@@ -43,6 +43,7 @@ class CgroupFeed(FileFeed):
         super().__init__("cgroup", host, files_of(groups), slow_period_ns)
         self._limit = thread_limit
         self._switches: ThreadSwitches | None = None
+        self._counted: list[Reading] = []
         if not groups:
             self.lost.append(
                 probe_note(
@@ -70,8 +71,13 @@ class CgroupFeed(FileFeed):
         self._switches = None
         return last
 
-    def _read_slow(self) -> list[Reading]:
-        return super()._read_slow() + self._poll_switches()
+    def taken(self) -> list[Reading]:
+        counted, self._counted = self._counted, []
+        return super().taken() + counted
+
+    def _take_slow(self) -> None:
+        super()._take_slow()
+        self._counted += self._poll_switches()
 
     def _poll_switches(self) -> list[Reading]:
         if self._switches is None:

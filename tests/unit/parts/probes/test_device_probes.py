@@ -161,3 +161,20 @@ def test_a_file_that_may_not_be_read_is_said_once():
     feed = Memory().open(host, Scope())
     assert [*map(str, feed.lost)] == ["memory: /proc/vmstat cannot be read here: Input/output error."]
     assert "memory.free_bytes" in values(feed.poll())
+
+
+def test_what_is_only_read_at_a_tick_is_parsed_later_with_the_times_at_which_it_was_read():
+    host = recorded_host("hybrid_6_18")
+    feed = Cpu().open(host, Scope())
+    at_once = feed.poll()
+    let_time_pass(host)
+    feed.take()
+    first_ns = host.clock.now_ns()
+    let_time_pass(host)
+    feed.take()
+    host.files["/proc/stat"] = "no such thing\n"
+    feed.take()
+    switches = [reading for reading in feed.taken() if reading.channel == "cpu.switches"]
+    assert [reading.t_ns for reading in switches] == [first_ns, host.clock.now_ns()]
+    assert all(reading.t_ns < first_ns for reading in at_once)
+    assert feed.taken() == []
