@@ -1,14 +1,17 @@
 """What a mark costs: ours against torch.profiler.record_function, interleaved in one process, as a ratio.
 
-    python -m benchmarks.marks
+    python -m benchmarks.marks [--against OTHER/src [TURNS]]
 
-Also what it costs someone's training loop to be marked from outside (`attach`), at about 1 ms a step.
+Also what it costs someone's training loop to be marked from outside (`attach`), at about 1 ms a step. With another
+tree, both are measured in processes that take turns, and each figure is given as a ratio.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -52,6 +55,7 @@ def measure() -> dict[str, Any]:
         "record_function_over_ours": _estimate(_ratios(theirs, ours)),
         "record_function_profiling_over_ours": _estimate(_ratios(profiled, ours)),
         "attached_over_plain_loop": _estimate([watched_s / plain_s for plain_s, watched_s in loops]),
+        "hooks_ns": _estimate([(watched_s - plain_s) / STEPS * 1e9 for plain_s, watched_s in loops]),
     }
 
 
@@ -84,9 +88,9 @@ def _record(count: int) -> None:
 
 
 def _ns_a_mark(marking: Callable[[int], None], intervals: int = 1) -> float:
-    begin_ns = time.perf_counter_ns()
+    begin_ns = time.thread_time_ns()
     marking(INTERVALS)
-    return (time.perf_counter_ns() - begin_ns) / (2 * INTERVALS * intervals)
+    return (time.thread_time_ns() - begin_ns) / (2 * INTERVALS * intervals)
 
 
 def _attached_and_plain() -> list[tuple[float, float]]:
@@ -97,7 +101,10 @@ def _attached_and_plain() -> list[tuple[float, float]]:
         watch = attach.attach(torch, f"{folder}/marks.bin")
         torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # the first optimiser begins the marking
         watched = _torch_now()
-        pairs = [(_cpu_s(loop, plain), _cpu_s(loop, watched)) for _ in range(ROUNDS + 1)]
+        pairs = []
+        for place in range(ROUNDS + 1):
+            taken = {side: _cpu_s(loop, side) for side in ((plain, watched), (watched, plain))[place % 2]}
+            pairs.append((taken[plain], taken[watched]))
         _put(plain)
         watch.end()
     return pairs[1:]
@@ -194,13 +201,35 @@ def text(result: dict[str, Any]) -> str:
             f"{shown('record_function_over_ours', '.1f')} x ours",
             f"  while profiling    {shown('record_function_profiling_ns', '.0f')} ns; "
             f"{shown('record_function_profiling_over_ours', '.1f')} x ours",
-            f"  a script with attach, against without: {shown('attached_over_plain_loop', '.3f')} x (CPU time)",
+            f"  a script with attach, against without: {shown('attached_over_plain_loop', '.3f')} x (CPU time), "
+            f"{shown('hooks_ns', '.0f')} ns per step",
         ]
     )
 
 
+def against(other: str, turns: int) -> str:
+    """This tree and another in turns: (median of the other, of this one, their ratio with its interval)."""
+    here = str(Path(attach.__file__).parents[1])
+    found: dict[str, list[dict[str, Any]]] = {other: [], here: []}
+    for _ in range(turns):
+        for tree, results in found.items():
+            words, env = [sys.executable, "-m", "benchmarks.marks", "--json"], {**os.environ, "PYTHONPATH": tree}
+            results.append(json.loads(subprocess.run(words, env=env, check=True, stdout=subprocess.PIPE).stdout))
+    lines = []
+    for name in ("ours_ns", "ours_grouped_ns", "hooks_ns"):
+        before, now = (tuple(result[name]["value"] for result in results) for results in found.values())
+        ratio = _estimate(_ratios(before, now))
+        lines.append(f"  {name:16} {statistics.median(before):.0f} -> {statistics.median(now):.0f} ns: "
+                     f"{ratio['value']:.2f} x [{ratio['low']:.2f}, {ratio['high']:.2f}], n = {turns}")  # fmt: skip
+    return "\n".join(lines)
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    if "--against" in sys.argv:
+        other, *turns = sys.argv[sys.argv.index("--against") + 1 :]
+        print(against(other, *(map(int, turns or ["7"]))))
+        return
     result = measure()
     print(json.dumps(result, indent=1) if "--json" in sys.argv else text(result))
 

@@ -13,8 +13,9 @@ The file is a header of 4096 bytes, then one record of 16 bytes a mark:
     64    126 x 32   names, UTF-8, padded with zeros; the first has id 1
     4096  records    t_ns i64, step i32, name id u16, edge u8 (0 begin, 1 end, 2 point), one byte of nothing
 
-A record whose t_ns is zero was never written. Times are CLOCK_MONOTONIC, the same for every process and container
-of one kernel.
+A record whose t_ns is zero was never written: a mark writes it last, into one of the slots that were kept, with the id
+in them, for the marks of its name and edge. So records are in no order, and a full buffer may have slots left. Times
+are CLOCK_MONOTONIC, the same for every process and container of one kernel.
 """
 
 import mmap
@@ -22,9 +23,8 @@ import os
 import struct
 import sys
 import time
-from _thread import allocate_lock
+from _thread import RLock
 from itertools import count as counter
-from itertools import islice
 from typing import Any, Dict, List, Tuple
 
 MAGIC = b"TAREMK1\0"
@@ -40,6 +40,9 @@ _MOST_NAMES = (HEADER_BYTES - _NAMES_AT) // _NAME_BYTES
 _RECORD = struct.Struct("<qiHBx")
 _COUNT = struct.Struct("<Q")
 _CAN_WATCH_FORKS = hasattr(os, "register_at_fork")  # not in Python 3.6
+_IS_LITTLE = sys.byteorder == "little"
+_MOST_KEPT = 256 if _CAN_WATCH_FORKS and _IS_LITTLE else 1  # slots at a time, for marks of one name and edge
+_I64 = "l" if struct.calcsize("l") == 8 else "q"  # both are the same, and Python writes the first one faster
 
 
 def _clock():
@@ -58,7 +61,7 @@ class _Names(dict):
     def __init__(self, memory):
         super().__init__()
         self._memory = memory
-        self._lock = allocate_lock()
+        self._lock = RLock()
 
     def __missing__(self, name):
         with self._lock:
@@ -72,84 +75,98 @@ class _Names(dict):
             return taken + 1
 
 
+_GROUP = """
+def make(self, memory, first, end, pack=pack):
+    at, owner = first, self._owner
+    def write(step, {times}):
+        nonlocal at
+        if _buffer is not self or not (_CAN_WATCH_FORKS or os.getpid() == owner):
+            return
+        if at + {size} > end:
+            return self._lose({count})
+        pack(memory, at, {values})
+        at += {size}
+    def withdraw():
+        nonlocal at
+        if _buffer is self and os.getpid() == owner:
+            memory[first:at] = bytes(at - first)  # a record whose time is zero was never written
+            at = first
+    write.withdraw = withdraw
+    return write
+"""
+_makers = {}  # of groups, by the ids and edges in them
+
+
+def _maker(words):
+    """Its function takes an argument for each time: to shuffle them in a list takes as long as to write them."""
+    count = len(words)
+    source = _GROUP.format(
+        count=count,
+        size=count * _RECORD.size,
+        times=", ".join("t{}".format(place) for place in range(count)),
+        values=", ".join("t{}, step, {}".format(place, word) for place, word in enumerate(words)),
+    )
+    form = "@" + (_I64 + "iI") * count if _IS_LITTLE else "<" + "qiI" * count
+    made = {"pack": struct.Struct(form).pack_into}
+    exec(source, globals(), made)
+    return made["make"]
+
+
 class _Buffer:
-    """An open file of marks. What it offers are closures: in the timed loop a local name beats an attribute."""
+    """An open file of marks."""
 
     def __init__(self, path, capacity):
-        size = HEADER_BYTES + capacity * _RECORD.size
-        self._memory = memory = _new_memory(path, size)
-        self._owner = os.getpid()
+        self._memory = memory = _new_memory(path, HEADER_BYTES + capacity * _RECORD.size)
+        self._capacity, self._owner = capacity, os.getpid()
         memory[:16] = MAGIC + struct.pack("<II", capacity, self._owner)
-        self._end = size
         self._names = _Names(memory)
-        self._slots = counter(HEADER_BYTES, _RECORD.size)  # atomic under the GIL: no two threads share a slot
+        self._lock, self._taken = RLock(), 0  # no two threads share a slot; a signal's handler may mark too
         self._losses = counter(1)
-        self.write = self._writer()
+        self._kept = {}  # (name, edge): how many slots it was given last
+        self.kept = {}, {}, {}  # per edge: name -> an iterator of the slots that are kept for it, with its id in them
+        records = memoryview(memory)[HEADER_BYTES:]
+        self.times, self.steps = records.cast(_I64)[::2], records.cast("i")[2::4]
 
-    def _writer(self):
-        next_slot, end, memory, ids = self._slots.__next__, self._end, self._memory, self._names
-        pack, now, lose = _RECORD.pack_into, now_ns, self._lose
+    def _take(self, count):
+        """So many slots, or what is left of them: where the first begins and the last ends."""
+        with self._lock:
+            first = self._taken
+            self._taken = end = min(first + count, self._capacity)
+        return HEADER_BYTES + first * _RECORD.size, HEADER_BYTES + end * _RECORD.size
 
-        def write(name, edge, step):
-            at = next_slot()
-            if at < end:
-                pack(memory, at, now(), step, ids[name], edge)
-            else:
-                lose(1)
-
-        return write if _CAN_WATCH_FORKS else self._only_in_owner(write)
-
-    def _only_in_owner(self, write):
-        """`write`, silent in forked children, for a Python that cannot say that it forked."""
-        getpid, owner = os.getpid, self._owner
-
-        def checked(name, edge, step):
-            if getpid() == owner:
-                write(name, edge, step)
-
-        return checked
+    def mark(self, name, edge, step):
+        """Mark, and keep slots for the next marks of this kind: with each time twice as many."""
+        if not (_CAN_WATCH_FORKS or os.getpid() == self._owner):
+            return
+        now, number = now_ns(), self._names[name]
+        count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1)
+        at, end = self._take(count)
+        if at == end:
+            return self._lose(1)
+        self._kept[name, edge] = count
+        self._memory[at:end] = _RECORD.pack(0, 0, number, edge) * ((end - at) // _RECORD.size)
+        _RECORD.pack_into(self._memory, at, now, step, number, edge)
+        if _MOST_KEPT > 1:
+            first, last = (at - HEADER_BYTES) // _RECORD.size, (end - HEADER_BYTES) // _RECORD.size
+            self.kept[edge][name] = iter(range(first + 1, last))
 
     def group(self, names, room):
-        values = [value for name in names for edge in (0, 1) for value in (0, 0, self._names[name], edge)]
-        count = 2 * len(names)
-        size = count * _RECORD.size
-        at = next(islice(self._slots, room * count - 1, None)) - room * size + _RECORD.size
-        end = min(at + room * size, self._end)
-        pack, memory, lose = struct.Struct("<" + "qiHBx" * count).pack_into, self._memory, self._lose
-        owner, first = self._owner, at
-
-        def write(step, *times_ns):
-            nonlocal at
-            if _buffer is not self or not (_CAN_WATCH_FORKS or os.getpid() == owner):
-                return
-            if at + size > end:
-                lose(count)
-                return
-            values[0::4] = times_ns
-            values[1::4] = (step,) * count
-            pack(memory, at, *values)
-            at += size
-
-        def withdraw():
-            nonlocal at
-            if _buffer is self and os.getpid() == owner:
-                memory[first:at] = bytes(at - first)  # a record whose time is zero was never written
-                at = first
-
-        write.withdraw = withdraw
-        return write
+        words = tuple(self._names[name] | edge << 16 for name in names for edge in (0, 1))
+        make = _makers[words] = _makers.get(words) or _maker(words)
+        return make(self, self._memory, *self._take(room * len(words)))
 
     def interval(self, name, step, begin_ns, end_ns):
-        begin_at, end_at = islice(self._slots, 2)
-        if end_at >= self._end:
-            self._lose(2)
-        elif _CAN_WATCH_FORKS or os.getpid() == self._owner:
-            name_id = self._names[name]
-            _RECORD.pack_into(self._memory, begin_at, begin_ns, step, name_id, 0)
-            _RECORD.pack_into(self._memory, end_at, end_ns, step, name_id, 1)
+        if not (_CAN_WATCH_FORKS or os.getpid() == self._owner):
+            return
+        at, end = self._take(2)
+        if end - at < 2 * _RECORD.size:
+            return self._lose(2)
+        name_id = self._names[name]
+        _RECORD.pack_into(self._memory, at, begin_ns, step, name_id, 0)
+        _RECORD.pack_into(self._memory, at + _RECORD.size, end_ns, step, name_id, 1)
 
     def room(self):
-        return max(0, (self._end - next(self._slots)) // _RECORD.size)
+        return self._capacity - self._taken
 
     def _lose(self, count):
         for _ in range(count):
@@ -172,34 +189,32 @@ def _new_memory(path, size):
     return memory
 
 
-def _drop(name, edge, step):
-    """Where marks go while no buffer is open."""
-
-
-def _open_and_write(name, edge, step):
-    """Where the first mark goes: it opens the buffer, if this process is to have one."""
-    global _write
-    _write = _drop
-    path = os.environ.get("TARE_MARKS")
-    if path and os.environ.get("RANK", "0") == "0":
-        try:
-            open_marks(path, CAPACITY_WITH_TORCH if "torch" in sys.modules else CAPACITY)
-        except FileExistsError:
-            pass  # another process marks
-        except Exception as problem:  # never a fault of the program that only wants to say something
-            sys.stderr.write("tare: marks are dropped: {!r}\n".format(problem))
-    _write(name, edge, step)
-
-
 _buffer = None
-_write = _open_and_write
+_may_open = True  # the first mark opens a buffer, if this process is to have one
+_begins, _ends, _points, _times, _steps = {}, {}, {}, None, None  # of the open buffer
+
+
+def _mark(name, edge, step):
+    """A mark that has no slot: the first of its name, or when those kept for it are used up; or no buffer is open."""
+    global _may_open
+    if _may_open:
+        _may_open = False
+        path = os.environ.get("TARE_MARKS")
+        if path and os.environ.get("RANK", "0") == "0":
+            try:
+                open_marks(path, CAPACITY_WITH_TORCH if "torch" in sys.modules else CAPACITY)
+            except FileExistsError:
+                pass  # another process marks
+            except Exception as problem:  # never a fault of the program that only wants to say something
+                sys.stderr.write("tare: marks are dropped: {!r}\n".format(problem))
+    buffer = _buffer
+    if buffer is not None:
+        buffer.mark(name, edge, step)
 
 
 def open_marks(path, capacity=CAPACITY):
     """Take marks from now on, into a new file with room for `capacity`; FileExistsError if someone marks there."""
-    global _buffer, _write
-    _buffer = _Buffer(path, capacity)
-    _write = _buffer.write
+    resume(_Buffer(path, capacity))
 
 
 def room():
@@ -209,8 +224,7 @@ def room():
 
 def close_marks():
     """Take no more marks. What was marked is in the file already."""
-    global _buffer, _write
-    _buffer, _write = None, _drop
+    resume(None)
 
 
 def opened():
@@ -219,9 +233,12 @@ def opened():
 
 
 def resume(buffer):
-    """Take marks into a buffer again that was open before another."""
-    global _buffer, _write
-    _buffer, _write = buffer, _drop if buffer is None else buffer.write
+    """Take marks into a buffer again that was open before another. No other thread may mark while this is done."""
+    global _buffer, _may_open, _begins, _ends, _points, _times, _steps
+    _buffer, _may_open = buffer, False
+    if buffer is not None:  # else a thread that has a slot may still need them
+        _times, _steps = buffer.times, buffer.steps
+    _begins, _ends, _points = ({}, {}, {}) if buffer is None else buffer.kept
 
 
 if _CAN_WATCH_FORKS:
@@ -230,17 +247,32 @@ if _CAN_WATCH_FORKS:
 
 def begin(name, step=-1):
     """An interval called `name` begins now."""
-    _write(name, 0, step)
+    try:
+        at = next(_begins[name])
+    except (KeyError, StopIteration):
+        return _mark(name, 0, step)
+    _steps[at] = step
+    _times[at] = now_ns()
 
 
 def end(name, step=-1):
     """The interval called `name` ends now."""
-    _write(name, 1, step)
+    try:
+        at = next(_ends[name])
+    except (KeyError, StopIteration):
+        return _mark(name, 1, step)
+    _steps[at] = step
+    _times[at] = now_ns()
 
 
 def point(name, step=-1):
     """Something called `name` happens now."""
-    _write(name, 2, step)
+    try:
+        at = next(_points[name])
+    except (KeyError, StopIteration):
+        return _mark(name, 2, step)
+    _steps[at] = step
+    _times[at] = now_ns()
 
 
 class during(object):  # noqa: N801  (it reads like a function: `with marks.during("load", step):`)
@@ -252,10 +284,10 @@ class during(object):  # noqa: N801  (it reads like a function: `with marks.duri
         self._name, self._step = name, step
 
     def __enter__(self):
-        _write(self._name, 0, self._step)
+        begin(self._name, self._step)
 
     def __exit__(self, *problem):
-        _write(self._name, 1, self._step)
+        end(self._name, self._step)
 
 
 def interval(name, step, begin_ns, end_ns):

@@ -111,14 +111,15 @@ def watch_backward(torch, watch):
             return go_backward(*arguments, **options)
         if watch.ending is not None and _is_over(watch, steps):
             watch.stop()
-        try:
-            if not watch.trains:
-                steps = watch.begin_without_optimiser()
-            begin_ns = now()
-            if steps is not None and steps.gpu is not None:
-                steps.gpu.stamp(begin_ns)
-        except Exception as problem:
-            watch.give_up(problem)
+        begin_ns = now()
+        if not watch.trains or steps.gpu is not None:
+            try:
+                if not watch.trains:
+                    steps, begin_ns = watch.begin_without_optimiser(), now()
+                if steps is not None and steps.gpu is not None:
+                    steps.gpu.stamp(begin_ns)
+            except Exception as problem:
+                watch.give_up(problem)
         if watch.steps is None:
             return go_backward(*arguments, **options)
         watch.goes_backward = True  # activation checkpoints go backward in the middle of it

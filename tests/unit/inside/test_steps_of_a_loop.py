@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -452,3 +453,45 @@ def test_each_evaluation_of_an_endless_loader_is_marked_and_covers_no_step(loop,
     whole = [(begin_ns, end_ns) for name, _, begin_ns, end_ns in seen if name == "step"]
     assert (len(evaluations), len(whole)) == (3, 3 * steps)
     assert all(before[1] <= after[0] for before, after in pairwise(sorted(evaluations + whole)))
+
+
+class SlowSteps(Steps):
+    """Every step is marked by the general rules."""
+
+    _steady = property(lambda self: False, lambda self, value: None)
+
+
+def drawn_loop(kind: type[Steps], path: Path, seed: int) -> tuple[list[tuple[int, str, str, int]], int]:
+    """The marks of a loop of events in an order that the seed draws: mostly fetch, backward, step."""
+    draw = random.Random(seed)
+    marks.open_marks(str(path), capacity=20000)
+    try:
+        loop = Loop(path)
+        loop.steps = kind(room=400)
+        loop.steps.take_back()
+        passes = [loop.iterate()]
+        for _ in range(150):
+            chance = draw.random()
+            if chance < 0.8:
+                loop.train(passes[-1])
+            elif chance < 0.84:
+                loop.exhaust(passes.pop())
+                passes.append(loop.iterate(draw.choice(["training", "test"]), draw.random() < 0.7))
+            elif chance < 0.87:
+                passes.append(loop.iterate(draw.choice(["training", "test"]), draw.random() < 0.7))
+            elif chance < 0.89 and loop.steps.put_aside(loop.tick()[1]):
+                loop.steps.resumed(loop.tick()[1])
+            else:
+                draw.choice([lambda: loop.fetch(draw.choice(passes)), loop.backward, loop.step])()
+        loop.steps.close()
+    finally:
+        marks.close_marks()
+    return marks.load(str(path))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_short_way_of_a_steady_loop_leaves_the_marks_of_the_general_rules(tmp_path: Path, seed: int) -> None:
+    short = drawn_loop(Steps, tmp_path / "short.bin", seed)
+
+    assert len(short[0]) > 500
+    assert short == drawn_loop(SlowSteps, tmp_path / "general.bin", seed)

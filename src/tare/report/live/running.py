@@ -98,7 +98,8 @@ def live_marks(marks_file: Path) -> Marks:
     names = names_in(data) if data.startswith(MAGIC) else {}
     whole = len(data) - (len(data) - HEADER_BYTES) % record.itemsize
     rows = np.frombuffer(data[HEADER_BYTES:whole] if names else b"", dtype=record)
-    rows = rows[rows["t_ns"] > 0][-_MARKS:]
+    rows = rows[rows["t_ns"] > 0]
+    rows = rows[np.argsort(rows["t_ns"], kind="stable")][-_MARKS:]
     edges = np.array(["begin", "end", "point"], object)
     return {
         "t_ns": rows["t_ns"],
