@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -132,6 +133,7 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
             with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
+            run.writer.begin_seal(run.marks())  # while everything is closed
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)
@@ -245,9 +247,13 @@ class TrialRun:
         concluded = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
         record = _scrubbed(concluded, state.scrubber)
         out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
-        beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
-        self.writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
+        self.writer.seal(record, self.marks(), out, err, lost_marks=state.lost_marks)
         return record
+
+    def marks(self) -> list[Mark]:
+        """Those of the workload that is measured, and of those beside it under other names."""
+        beside = [renamed(tenant.marks, index) for index, tenant in enumerate(self.state.neighbours, 1)]
+        return [*self.state.marks, *chain(*beside)]
 
 
 def _secrets(trial: Trial) -> Scrubber:
