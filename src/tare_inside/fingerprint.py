@@ -3,6 +3,7 @@
 Whatever cannot be found is left out. Without torch, numpy or a cgroup the rest is still said.
 """
 
+import glob
 import hashlib
 import importlib.util
 import json
@@ -138,7 +139,7 @@ def sources():
     paths = _mapped() | {sys.executable} | {getattr(each, "__file__", None) for each in list(sys.modules.values())}
     paths |= {_version_file("torch"), _version_file("numpy")}
     paths |= {os.path.dirname(path) for path in paths if path}
-    paths |= {os.path.join(folder, name) for folder in sys.path for name in _listed(folder) if name.endswith(".pth")}
+    paths = paths.union(*(glob.glob(os.path.join(glob.escape(folder), "*.pth")) for folder in sys.path))
     paths |= {os.path.join(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in ("pyvenv.cfg", "lib")}
     paths |= {os.path.join(os.path.dirname(sys.executable), "pyvenv.cfg"), "/etc/ld.so.cache", "/etc/ld.so.preload"}
     own = (INSIDE, "/dev/", "/proc/")  # ours is copied for each trial
@@ -147,13 +148,6 @@ def sources():
     newest_ns = max(state[-1] for state in found.values() if state)
     # What changes twice within a tick of the file system's clock has the same state.
     return found if newest_ns < (time.time() - 1) * 1e9 and "\n" not in "".join(there) else {}
-
-
-def _listed(folder):
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 def _optimiser_path(torch):

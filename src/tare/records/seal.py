@@ -90,8 +90,7 @@ def set_aside(spool: Path) -> Path:
 
 
 def _make_sealed(root: Path, spool: Path, content: Content, begun: Begun | None) -> tuple[Record, str | None]:
-    trials, name = root / TRIALS_FOLDER, spool.name
-    half_made = trials / (HALF_MADE + name)
+    half_made = root / TRIALS_FOLDER / (HALF_MADE + spool.name)
     try:
         damage = _write_series(half_made, spool, content.marks) if begun is None else begun.result()
         _move_tables(spool / TABLES_FOLDER, half_made)
@@ -101,7 +100,7 @@ def _make_sealed(root: Path, spool: Path, content: Content, begun: Begun | None)
         write_file(half_made / ERR_FILE, content.err.encode("utf-8", "surrogatepass"))
         write_file(half_made / RECORD_FILE, strict_json.dump(record.as_json()))
         write_file(half_made / MANIFEST_FILE, manifest_for(half_made, content.lost_marks))
-        publish(half_made, trials / name)
+        publish(half_made, root / TRIALS_FOLDER / spool.name)
     except BaseException:
         remove_folder(half_made)
         raise

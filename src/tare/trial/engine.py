@@ -393,7 +393,8 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"
     reported = read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
     sources = reported.pop("sources", None)
-    if sources and isinstance(sources, dict) and shares_workdir(place):
+    # Not where `env -u` goes before the launcher: what is asked here has variables that the job does not have.
+    if sources and isinstance(sources, dict) and shares_workdir(place) and job.argv[0] == place.python:
         software[key] = {name: reported[name] for name in SOFTWARE if name in reported}, sources
     return reported
 
