@@ -167,7 +167,7 @@ def main(arguments):
     if os.path.exists(os.path.join(folder, "software_sources")):
         try:
             _look_around(folder)
-        except Exception:  # then the software is listed anew; the command's own end is what counts
+        except Exception:  # then the software is listed again; the command's own end is what counts
             pass
     return result["exit"]
 
