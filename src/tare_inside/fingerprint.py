@@ -3,26 +3,23 @@
 Whatever cannot be found is left out. Without torch, numpy or a cgroup the rest is still said.
 """
 
+import glob
 import hashlib
 import importlib.util
 import json
 import os
 import platform
 import re
-import resource
 import sys
+import time
 
-_ENV = re.compile(
-    r"^(OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|BLIS_|MALLOC_|MIMALLOC_|CUDA_|PYTORCH_|TORCH|ATEN_|ONEDNN_|DNNL_|NCCL_|GLOO_"
-    r"|NUMEXPR_|NPY_|LD_|TRITON_)"
-)
-_ENV_NAMES = (
-    "GLIBC_TUNABLES", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE",
-    "PYTHONTRACEMALLOC", "PYTHONMALLOC", "PYTHONPROFILEIMPORTTIME", "PYTHONOPTIMIZE", "PYTHONASYNCIODEBUG",
-    "NVIDIA_TF32_OVERRIDE", "HF_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR", "TMPDIR",
-)  # fmt: skip
-_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
-_STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")
+HERE = os.path.dirname(os.path.abspath(__file__))
+INSIDE = os.path.dirname(HERE)
+if __name__ == "__main__":  # our data/ is not the user's
+    sys.path[:] = [INSIDE] + [folder for folder in sys.path if os.path.abspath(folder) != HERE]
+
+from tare_inside import place  # noqa: E402
+
 # The libraries that do the work: torch's own, BLAS, OpenMP, C and its allocator, CUDA.
 _LIBRARY = re.compile(
     r"lib((torch|c10|shm|caffe|gomp|iomp|omp|blas|openblas|lapack|mkl|dnnl|arm_compute|blis|cudart|cublas|cudnn|nccl"
@@ -31,29 +28,19 @@ _LIBRARY = re.compile(
 )
 _VERSION = re.compile(r"^(?:__)?version(?:__)?\b[^=]*= *['\"]([^'\"]+)", re.MULTILINE)
 _PIECE_BYTES = 1 << 20
+SOFTWARE = ("python", "libc", "torch", "numpy", "libraries")  # of what is gathered; the rest is of the process
 
 
 def gather():
     """Everything below in one object."""
     reported = {
         "python": python_facts(),
-        "kernel": platform.release(),
-        "machine": platform.machine(),
         "libc": libc(),
-        "env": environment(os.environ),
-        "process": process_status(),
-        "limits": {
-            "nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE)),
-            "memlock": list(resource.getrlimit(resource.RLIMIT_MEMLOCK)),
-        },
-        "shm": shared_memory(),
-        "cgroup": cgroup_limits(),
-        "file_system": file_systems(),
         "torch": torch_facts(),
         "numpy": numpy_facts(),
         "libraries": libraries(),  # last: by now they are all loaded
     }
-    return {name: value for name, value in reported.items() if value}
+    return {name: value for name, value in dict(place.gather(), **reported).items() if value}
 
 
 def python_facts():
@@ -77,63 +64,12 @@ def python_facts():
     return reported
 
 
-def shared_memory():
-    """The size of /dev/shm, through which workers pass their batches."""
-    try:
-        found = os.statvfs("/dev/shm")
-    except OSError:
-        return None
-    return {"bytes": found.f_frsize * found.f_blocks}
-
-
 def libc():
     """Name and version of the C library: its own word where it has one, otherwise what the interpreter links to."""
     try:
         return os.confstr("CS_GNU_LIBC_VERSION")
     except (ValueError, OSError):
         return " ".join(part for part in platform.libc_ver() if part)
-
-
-def environment(environ):
-    """The variables that change how fast things run; never one whose name speaks of a secret."""
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if (_ENV.match(name) or name in _ENV_NAMES) and not _SECRET.search(name)
-    }
-
-
-def process_status(text=None):
-    """What the kernel holds against, or for, this process."""
-    lines = (_read("/proc/self/status") if text is None else text).splitlines()
-    pairs = (line.partition(":") for line in lines)
-    return {name: value.strip() for name, _, value in pairs if name in _STATUS}
-
-
-def cgroup_limits():
-    """CPU quota and memory limit as seen from inside, in cores and bytes; what is unlimited is left out.
-
-    So is the period of the quota where it is 0.1 s, as nearly everywhere.
-    """
-    folders = _cgroup_folders()
-    limits = dict(_cpu_quota(folders), memory_limit_bytes=_memory_limit(folders))
-    return {name: value for name, value in limits.items() if value is not None}
-
-
-def file_systems(mounts=None, folders=None):
-    """The kind of file system under the folder for temporary files and the working folder: one may be memory."""
-    folders = folders or {"tmp": os.environ.get("TMPDIR") or "/tmp", "work": os.getcwd()}
-    text = _read("/proc/self/mountinfo") if mounts is None else mounts
-    known = [line.split() for line in text.splitlines() if " - " in line]
-    found = {}
-    for name, folder in folders.items():
-        path = os.path.realpath(folder) + "/"
-        # The longest mount point that the path lies under; of several on one point the last covers the others.
-        held = [words for words in known if path.startswith(words[4].rstrip("/") + "/")]
-        if held and path != "//":
-            deepest = max(enumerate(held), key=lambda each: (len(each[1][4]), each[0]))[1]
-            found[name] = deepest[deepest.index("-") + 1]
-    return found
 
 
 def torch_facts():
@@ -164,27 +100,54 @@ def numpy_facts():
 
 def installed_version(package):
     """The version of a package that lies here, read from its own version file."""
+    match = _VERSION.search(place.read(_version_file(package) or ""))
+    return match.group(1) if match else None
+
+
+def _version_file(package):
     try:
         found = importlib.util.find_spec(package)
     except Exception:  # a finder of somebody else's may raise anything
         return None
-    if found is None or not found.origin:
-        return None
-    match = _VERSION.search(_read(os.path.join(os.path.dirname(found.origin), "version.py")))
-    return match.group(1) if match else None
+    return os.path.join(os.path.dirname(found.origin), "version.py") if found and found.origin else None
 
 
 def libraries():
     """Name and digest of the libraries in this process: the first and last MiB and the size, to stay quick."""
-    paths = {line.split()[-1] for line in _read("/proc/self/maps").splitlines() if "/" in line}
     found = {}
-    for path in sorted(paths):
+    for path in sorted(_mapped()):
         name = os.path.basename(path)
         if _LIBRARY.match(name):
             digest = _digest(path)
             if digest is not None:
                 found[name] = digest
     return found
+
+
+def _mapped():
+    return {line.split()[-1] for line in place.read("/proc/self/maps").splitlines() if "/" in line}
+
+
+def sources():
+    """Every file and folder that decides what is found of the software, with its state; nothing if one is quite new.
+
+    As long as they stay as they are the answers do too: modules and libraries of this process with their folders, what
+    Python and the linker search, also where nothing is yet, and the files that name further folders.
+    """
+    site = sys.modules.get("site")
+    searched = sys.path + os.environ.get("LD_LIBRARY_PATH", "").split(":") + [getattr(site, "USER_SITE", None)]
+    paths = _mapped() | {sys.executable} | {getattr(each, "__file__", None) for each in list(sys.modules.values())}
+    paths |= {_version_file("torch"), _version_file("numpy")}
+    paths |= {os.path.dirname(path) for path in paths if path}
+    paths = paths.union(*(glob.glob(os.path.join(glob.escape(folder), "*.pth")) for folder in sys.path))
+    paths |= {os.path.join(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in ("pyvenv.cfg", "lib")}
+    paths |= {os.path.join(os.path.dirname(sys.executable), "pyvenv.cfg"), "/etc/ld.so.cache", "/etc/ld.so.preload"}
+    own = (INSIDE, "/dev/", "/proc/")  # ours is copied for each trial
+    there = {path for path in paths.union(searched) if path and path.startswith("/") and not path.startswith(own)}
+    found = dict(zip(sorted(there), place.states(sorted(there))))
+    newest_ns = max(state[-1] for state in found.values() if state)
+    # What changes twice within a tick of the file system's clock has the same state.
+    return found if newest_ns < (time.time() - 1) * 1e9 and "\n" not in "".join(there) else {}
 
 
 def _optimiser_path(torch):
@@ -235,46 +198,6 @@ _QUESTIONS = {
 }
 
 
-def _cgroup_folders():
-    """Controller -> the folders that may hold its files: that of this process, and the root of a cgroup namespace."""
-    folders = {}
-    for line in _read("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        for controller in controllers.split(","):
-            root = "/sys/fs/cgroup" + ("/" + controllers if controllers else "")
-            folders[controller] = [root + path.rstrip("/"), root]
-    return folders
-
-
-def _cpu_quota(folders):
-    for folder in folders.get("", []):
-        words = _read(folder + "/cpu.max").split()
-        if len(words) == 2:
-            return {} if words[0] == "max" else _in_periods(int(words[0]), int(words[1]))
-    for folder in folders.get("cpu", []):
-        quota, period = _read(folder + "/cpu.cfs_quota_us"), _read(folder + "/cpu.cfs_period_us")
-        if quota and period:
-            return _in_periods(int(quota), int(period)) if int(quota) > 0 else {}
-    return {}
-
-
-def _in_periods(quota_us, period_us):
-    found = {"cpu_quota_cores": quota_us / period_us}
-    return found if period_us == 100000 else dict(found, cpu_period_s=period_us / 1e6)
-
-
-def _memory_limit(folders):
-    for folder in folders.get("", []):
-        text = _read(folder + "/memory.max").strip()
-        if text:
-            return None if text == "max" else int(text)
-    for folder in folders.get("memory", []):
-        text = _read(folder + "/memory.limit_in_bytes").strip()
-        if text:
-            return int(text) if int(text) < 1 << 62 else None  # v1 says "unlimited" with a huge number
-    return None
-
-
 def _digest(path):
     try:
         with open(path, "rb") as file:
@@ -288,18 +211,8 @@ def _digest(path):
     return digest.hexdigest()[:32]
 
 
-def _read(path):
-    try:
-        with open(path) as file:
-            return file.read()
-    except (OSError, ValueError):
-        return ""
-
-
 def main():
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [folder for folder in sys.path if os.path.abspath(folder) != here]  # our data/ is not the user's
-    print(json.dumps(gather(), sort_keys=True))
+    print(json.dumps(dict(gather(), sources=sources()), sort_keys=True))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,16 @@ Tenants start together. Each makes `ready` in the folder TARE_BARRIER and waits 
 all is prepared, and with TARE_BARRIER_AT=launch this launcher, before it starts a command that knows nothing of it.
 """
 
-import json
 import os
-import signal
 import sys
 import time
+
+try:
+    import _signal as signal  # without the classes around it, which take longer to import than all the rest
+    from _json import encode_basestring_ascii as quoted
+except ImportError:  # another Python
+    import signal
+    from json import dumps as quoted
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells say it
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -106,10 +111,36 @@ def _limit(words):
 
 def write_whole(path, data):
     """Write JSON so that a reader sees all of it or nothing."""
+    import json
+
+    _write(path, json.dumps(data, allow_nan=False))
+
+
+def _write(path, text):
     half = path + ".half"
     with open(half, "w") as file:
-        json.dump(data, file, allow_nan=False)
+        file.write(text)
     os.rename(half, path)
+
+
+def _plain(data):
+    """As JSON what is made of objects with names, lists, texts and finite numbers: the module json takes longer."""
+    if isinstance(data, dict):
+        return "{%s}" % ", ".join("%s: %s" % (quoted(name), _plain(value)) for name, value in data.items())
+    if isinstance(data, list):
+        return "[%s]" % ", ".join(map(_plain, data))
+    return "null" if data is None else quoted(data) if isinstance(data, str) else repr(data)
+
+
+def _look_around(folder):
+    """For whoever kept the list of software of an earlier trial: whether it still holds, and what is not in it."""
+    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    from tare_inside import place
+
+    paths = place.read(os.path.join(folder, place.SOURCES))
+    if paths:
+        found = dict(place.gather(), sources=place.states(paths.split("\n")))
+        _write(os.path.join(folder, place.LEFT), _plain(found))
 
 
 def wait_for_the_others(folder=None):
@@ -131,7 +162,13 @@ def main(arguments):
     if os.environ.pop("TARE_BARRIER_AT", None) == "launch":
         wait_for_the_others()
     result = launch(arguments[2:])
-    write_whole(arguments[0], result)
+    _write(arguments[0], _plain(result))
+    folder = os.path.dirname(os.path.abspath(arguments[0]))
+    if os.path.exists(os.path.join(folder, "software_sources")):
+        try:
+            _look_around(folder)
+        except Exception:  # then the software is listed again; the command's own end is what counts
+            pass
     return result["exit"]
 
 

@@ -164,10 +164,10 @@ def overlay(
         if set(path) & set(":,\\"):
             raise ObstacleError(f"an overlay cannot lie under {path!r}: the kernel takes no ':', ',' or '\\' there.")
     stack.callback(remove, host, site.name, folder)
-    host.run(["mkdir", "-p", "--", *(f"{folder}/{part}" for part in ("upper", "work", "root"))]).checked()
+    parts = ("upper", "work", "root", *(f"upper{PurePosixPath(path).parent}" for path in files or ()))
+    host.run(["mkdir", "-p", "--", *(f"{folder}/{part}" for part in parts)]).checked()
     for path, text in (files or {}).items():
-        host.run(["mkdir", "-p", "--", str(PurePosixPath(f"{folder}/upper{path}").parent)]).checked()
-        host.run(["dd", f"of={folder}/upper{path}", "status=none"], stdin=text).checked()
+        make_file(host, f"{folder}/upper{path}", text)
     done = _mount(host, site.name, lower, folder, f"{folder}/root")
     if done:
         raise TrialError(
@@ -176,6 +176,14 @@ def overlay(
             "(ext4, xfs, btrfs or tmpfs; not NFS, and not another overlay)."
         )
     return f"{folder}/root"
+
+
+def make_file(host: Host, path: str, text: str) -> None:
+    """A new file; `Host.write` never makes one."""
+    if isinstance(host, LocalHost):
+        Path(path).write_text(text, encoding="utf-8")
+    else:
+        host.run(["dd", f"of={path}", "status=none"], stdin=text).checked()
 
 
 def over(host: Host, site: Site, path: str, number: int) -> str:

@@ -6,16 +6,17 @@ import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tare import __version__
 from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
-from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of
+from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of, shares_workdir
 from tare.base.rulings import Ruling
 from tare.base.secrets import Scrubber, collecting, masked_env
 from tare.figures.energy import energy_of_trial
@@ -38,7 +39,9 @@ from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.verdict import judge
 from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remove_folders
+from tare_inside import place as around
 from tare_inside.activity import FILE as ACTIVITY_FILE
+from tare_inside.fingerprint import SOFTWARE
 from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
@@ -95,6 +98,10 @@ def place_facts(place: Host) -> dict[str, Any]:
     return {**facts_of(place), **({} if clock is None else {"clock": clock.facts()})}
 
 
+Software: TypeAlias = dict[str, tuple[dict[str, Any], dict[str, Any]]]
+"""What earlier trials found of the software, and how the files were that decide it, by what ran where."""
+
+
 @dataclass(frozen=True)
 class Bench:
     """Where trials are run: the device, its journal, and the store that keeps what is seen."""
@@ -106,6 +113,7 @@ class Bench:
     period_s: float = 0.1
     sampler: Callable[[Sequence[Probe], Path, float], Sampling] | None = None  # ours by default
     heard: Callable[[Trial, bytes], None] | None = None  # who hears what trials print
+    software: Software = field(default_factory=dict, compare=False)
 
 
 def run_trial(trial: Trial, bench: Bench) -> Record:
@@ -125,6 +133,7 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
             with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
+            run.writer.begin_seal(run.marks())  # while everything is closed
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)
@@ -199,6 +208,8 @@ class TrialRun:
             for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
         ]
         measured, *state.neighbours = tenants
+        if known := bench.software.get(_software_key(trial, measured)):
+            untrusted.make(measured.workdir, around.SOURCES, "\n".join(known[1]).encode("utf-8", "replace"), 0o644)
         refuse_another(trial.settings, facts_of(measured.place), bench.store.records())
         with state.timed("settle"):
             places = [TenantPlace(tenant.place, tenant.workdir, tenant.workload.inputs()) for tenant in tenants]
@@ -220,7 +231,7 @@ class TrialRun:
             state.sampler = opened.sampler.end()
         _collect(opened.tenants, self.writer.spool, state)
         with state.timed("fingerprint"):
-            state.facts["inside"] = _fingerprint(measured.place, measured.workdir, measured.job, state)
+            state.facts["inside"] = _fingerprint(self.trial, measured, self.bench.software, state)
 
     def failed(self, error: Exception) -> None:
         """Note what ended it."""
@@ -236,9 +247,13 @@ class TrialRun:
         concluded = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
         record = _scrubbed(concluded, state.scrubber)
         out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
-        beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
-        self.writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
+        self.writer.seal(record, self.marks(), out, err, lost_marks=state.lost_marks)
         return record
+
+    def marks(self) -> list[Mark]:
+        """Those of the workload that is measured, and of those beside it under other names."""
+        beside = [renamed(tenant.marks, index) for index, tenant in enumerate(self.state.neighbours, 1)]
+        return [*self.state.marks, *chain(*beside)]
 
 
 def _secrets(trial: Trial) -> Scrubber:
@@ -359,14 +374,37 @@ def _close(place: Host, state: TrialState) -> None:
         state.add_phases(place.phases)
 
 
-def _fingerprint(place: Host, workdir: Path, job: Job, state: TrialState) -> dict[str, Any]:
-    """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead."""
+def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: TrialState) -> dict[str, Any]:
+    """The software that the job ran with: as the job itself said, when torch was in it; else asked for in its stead.
+
+    It is not asked for again where an earlier trial ran in the same way and the launcher saw every file that decides
+    the answer as it was then. What else is around the job the launcher reads each time.
+    """
+    place, workdir, job = measured.place, measured.workdir, measured.job
     if reported := _left(workdir, "fingerprint.json", state):
         return reported
     if not place.python:
         return {}
+    key = _software_key(trial, measured)
+    if known := software.get(key):
+        seen = _left(workdir, around.LEFT, state)
+        if seen.pop("sources", None) == [*known[1].values()]:
+            return {**known[0], **{name: value for name, value in seen.items() if value}}
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"
-    return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
+    reported = read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
+    sources = reported.pop("sources", None)
+    # Not where `env -u` goes before the launcher: what is asked here has variables that the job does not have.
+    if sources and isinstance(sources, dict) and shares_workdir(place) and job.argv[0] == place.python:
+        software[key] = {name: reported[name] for name in SOFTWARE if name in reported}, sources
+    return reported
+
+
+def _software_key(trial: Trial, measured: Tenant) -> str:
+    """What must be the same for two trials to run with the same software, beside the files."""
+    place, job, own = measured.place, measured.job, str(measured.workdir)
+    platforms = [(each.part_name(), each.fields()) for each in trial.cell.platforms]
+    image = facts_of(place).get("image_id")
+    return repr((platforms, image, place.python, sorted(job.env.items()), job.cwd)).replace(own, "")
 
 
 def _left(workdir: Path, name: str, state: TrialState) -> dict[str, Any]:

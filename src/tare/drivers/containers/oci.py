@@ -23,6 +23,7 @@ from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace
 from tare.drivers.containers.roots import Bind, Unpacked, is_path, unpacked
+from tare.drivers.layers import make_file
 from tare.drivers.nvidia import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -284,11 +285,6 @@ class OciContainer(Container):
         cls.remove(host, name)
         layers.remove(host, name)
         tree.remove(host, tree.own_folders(host, name))
-
-
-def make_file(host: Host, path: str, text: str) -> None:
-    """A new file; `Host.write` never makes one."""
-    host.run(["dd", f"of={path}", "status=none"], stdin=text).checked()
 
 
 def _start(host: Host, runtime: Runtime, name: str, bundle: str, stack: ExitStack) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import re
 import shutil
@@ -482,7 +483,7 @@ def give_work_folder(host: Host, site: Site, user: str) -> None:
 
 def host_name(host: Host) -> str:
     """The device's own name, which a container has too: scripts write it into the names of files."""
-    return host.run(["uname", "-n"]).out.strip() or "tare"
+    return (os.uname().nodename if isinstance(host, LocalHost) else host.run(["uname", "-n"]).out.strip()) or "tare"
 
 
 _LOOPED = "127.0.1.1"  # as Debian has it
@@ -543,6 +544,9 @@ def _folders(paths: Iterable[str]) -> list[str]:
 
 def _existing(host: Host, paths: list[str]) -> list[str]:
     """The paths that are there, and where their links lead: a link on the root may point to another disk."""
+    if isinstance(host, LocalHost):  # a command takes a millisecond, and this one starts one for each path
+        there = [each for path in paths if Path(path).exists() for each in (path, str(Path(path).resolve()))]
+        return list(dict.fromkeys(there))
     script = 'for path do if [ -e "$path" ]; then printf "%s\\n" "$path"; readlink -f -- "$path"; fi; done'
     return list(dict.fromkeys(host.run(["sh", "-c", script, "existing", *paths]).out.splitlines()))
 

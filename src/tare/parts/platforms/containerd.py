@@ -18,9 +18,10 @@ from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
 from tare.drivers.containers import daemons
 from tare.drivers.containers.daemons import Patience
-from tare.drivers.containers.oci import PATH, SHELLS_OWN, Bundle, Runtime, bundle_config, make_file, number_in
+from tare.drivers.containers.oci import PATH, SHELLS_OWN, Bundle, Runtime, bundle_config, number_in
 from tare.drivers.containers.place import ContainerPlace
 from tare.drivers.containers.roots import Bind
+from tare.drivers.layers import make_file
 from tare.parts.platforms.runc import Runc
 from tare.parts.protocols import Json
 

@@ -21,11 +21,11 @@ from tare.drivers.containers.oci import (
     OciContainer,
     Root,
     Runtime,
-    make_file,
     text_of,
 )
 from tare.drivers.containers.place import ContainerPlace
 from tare.drivers.containers.roots import Bind
+from tare.drivers.layers import make_file
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 
 _RUNTIME = Runtime("lxc-start", "lxc")
