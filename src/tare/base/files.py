@@ -69,12 +69,15 @@ def make_file(path: Path) -> None:
     give_to_user(path)
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes | memoryview) -> None:
     """A new file, on the disk when this returns (its name is, once the folder is synced)."""
-    with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    descriptor, left = os.open(path, NEW_FILE, 0o600), memoryview(data)
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     give_to_user(path)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.fleet.exchange import Incoming, Ledger, name_on_devices, unpack
+from tare.base.files import write_file
+from tare.fleet.exchange import Incoming, Ledger, name_on_devices
 from tare.records.model import Record
 from tare.records.store import Store
 from tare_inside.agents.device_trials import plain
@@ -152,17 +153,18 @@ def test_an_id_that_a_full_disk_left_empty_is_made_again(store):
     assert name_on_devices(store) == name
 
 
-def test_a_disk_that_is_full_while_one_answer_is_unpacked_leaves_the_others(store, tmp_path, monkeypatch):
-    def full(archive: bytes, folder: Path) -> None:
-        if archive == one:
+def test_a_disk_that_is_full_while_one_trial_is_written_leaves_the_others(store, tmp_path, monkeypatch):
+    def full(path: Path, data: bytes) -> None:
+        if path.parent.name == "a1.1":
             raise OSError(errno.ENOSPC, "No space left on device")
-        unpack(archive, folder)
+        write_file(path, data)
 
     one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"))
-    monkeypatch.setattr("tare.fleet.exchange.unpack", full)
+    monkeypatch.setattr("tare.records.merging.write_file", full)
     taken = Incoming(store).keep([("one", one), ("two", two)])
     assert "No space left" in taken[0].refused[0]
     assert taken[1].copied == ("b1.1",)
+    assert {path.name for path in (store.root / "trials").iterdir()} == {"b1.1"}
 
 
 def test_a_ledger_that_could_not_be_written_has_no_half_a_line_and_is_written_later(tmp_path, monkeypatch):
