@@ -69,16 +69,32 @@ def make_file(path: Path) -> None:
     give_to_user(path)
 
 
-def write_file(path: Path, data: bytes | memoryview) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """A new file, on the disk when this returns (its name is, once the folder is synced)."""
-    descriptor, left = os.open(path, NEW_FILE, 0o600), memoryview(data)
-    try:
-        while left:
-            left = left[os.write(descriptor, left) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with os.fdopen(os.open(path, NEW_FILE, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     give_to_user(path)
+
+
+def write_files(folder: Path, files: Mapping[str, memoryview]) -> None:
+    """A new folder with these files: written first, then waited for, which the disk does together."""
+    make_folder(folder)
+    opened: list[int] = []
+    try:
+        for name, data in files.items():
+            opened.append(os.open(f"{folder}/{name}", NEW_FILE, 0o600))
+            left = data
+            while left:
+                left = left[os.write(opened[-1], left) :]
+            if (user := caller_ids()) is not None:
+                os.fchown(opened[-1], *user)
+        for descriptor in opened:
+            os.fsync(descriptor)
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
 
 
 def replace_file(path: Path, data: bytes) -> None:

@@ -23,6 +23,7 @@ GONE = (
 )
 _SCHEDULER_ANSWERS_WITHIN_S = 15.0
 _AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: so many records are held in memory
+_MANY, _LULL_S = 50, 0.1  # where so many are asked, answers are waited for so long, and taken in together
 _COMING_UP = 8  # processes of workers: more would only keep each other, and the scheduler, from coming up in time
 _LOOK_AT_WORKERS_S = 3.0
 NOWHERE = ""  # the address of a worker that is not there
@@ -153,6 +154,8 @@ class _Dask:
         found: list[PendingQuestion] = []
         with suppress(queue.Empty):
             found.append(self._news.get(timeout=within_s))
+            if len(self._open) >= _MANY:
+                time.sleep(_LULL_S)
             while len(found) < _AT_ONCE:
                 found.append(self._news.get_nowait())
         return found
@@ -171,6 +174,7 @@ class OwnCluster(_Dask):
         self._replaced: set[Host | str | None] = set()
         refuse_code()
         allow_many_files()
+        distributed.comm.utils.OFFLOAD_THRESHOLD = 0  # as in TUNED
         self._processes = Processes()
         try:
             started: list[Host] = []

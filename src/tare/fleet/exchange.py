@@ -78,6 +78,7 @@ class Incoming:
         self._intake = Intake(store)
         self._owners = owners or {}  # planned trials: the device of each
         self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
+        self._from: dict[Any, dict[str, None]] = {}  # the trials of each device: their ids are its own
         for record in store.records():
             self._know(record)
 
@@ -127,19 +128,19 @@ class Incoming:
 
     def names_from(self, device: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
-        attempts = (pair for of_one in self._records.values() for pair in of_one.items())
-        return sorted(name for name, record in attempts if record.settings.get("device") == device)
+        return sorted(name for trial in self._from.get(device, ()) for name in self._records[trial])
 
     def of_device(self, device: str) -> list[Record]:
         """Every attempt on this device that is here, those at one trial oldest first."""
-        of_one = (sorted(its.values(), key=lambda record: record.attempt) for its in self._records.values())
-        return [record for its in of_one for record in its if record.settings.get("device") == device]
+        of_one = (self._records[trial].values() for trial in self._from.get(device, ()))
+        return [record for its in of_one for record in sorted(its, key=lambda record: record.attempt)]
 
     def newest(self, trial: str) -> Record | None:
         """The newest attempt at this trial."""
         return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
 
     def _know(self, record: Record) -> None:
+        self._from.setdefault(record.settings.get("device"), {})[record.trial] = None
         self._records.setdefault(record.trial, {})[folder_name(record.trial, record.attempt)] = record
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tare.base.errors import StoreError
-from tare.base.files import HALF_MADE, explained, make_folder, publish_all, remove_folder, settle_file, write_file
+from tare.base.files import HALF_MADE, explained, make_folder, publish_all, remove_folder, settle_file, write_files
 from tare.records.model import Record
 from tare.records.schema import MANIFEST_FILE, TRIALS_FOLDER
 from tare.records.sealed import Sealed, folder_name, keys_in, open_sealed, verify_sealed
@@ -20,7 +20,7 @@ from tare.records.trials import usable_trials
 
 Arrived: TypeAlias = tuple[Sealed, Mapping[str, memoryview]]  # a trial that came as bytes, and its files
 _STAGING = f"{HALF_MADE}merge"
-_AT_ONCE = 16  # files, or trials, that the disk is asked for
+_AT_ONCE = 4  # files, or trials, that the disk is asked for; more only wait for each other
 _TOGETHER = 100  # trials that are waited for together: so many are done again after a crash
 
 
@@ -140,9 +140,7 @@ def _write(staging: Path, arrived: Arrived) -> Merged:
     sealed, held = arrived
     name = sealed.folder.name
     try:
-        make_folder(staging / name)
-        for file in (*sealed.files, MANIFEST_FILE):
-            write_file(staging / name / file, held[file])
+        write_files(staging / name, {file: held[file] for file in (*sealed.files, MANIFEST_FILE)})
     except OSError as error:
         return Merged(refused=(f"{name}: not merged: it cannot be kept: {error}",))
     return Merged(copied=(name,), records=(sealed.record,))

@@ -7,11 +7,12 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tare.base.files import write_file
+from tare.base.files import write_files
 from tare.fleet.exchange import Incoming, Ledger, name_on_devices
 from tare.records.model import Record
 from tare.records.store import Store
@@ -154,13 +155,13 @@ def test_an_id_that_a_full_disk_left_empty_is_made_again(store):
 
 
 def test_a_disk_that_is_full_while_one_trial_is_written_leaves_the_others(store, tmp_path, monkeypatch):
-    def full(path: Path, data: bytes) -> None:
-        if path.parent.name == "a1.1":
+    def full(folder: Path, files: Mapping[str, memoryview]) -> None:
+        if folder.name == "a1.1":
             raise OSError(errno.ENOSPC, "No space left on device")
-        write_file(path, data)
+        write_files(folder, files)
 
     one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"))
-    monkeypatch.setattr("tare.records.merging.write_file", full)
+    monkeypatch.setattr("tare.records.merging.write_files", full)
     taken = Incoming(store).keep([("one", one), ("two", two)])
     assert "No space left" in taken[0].refused[0]
     assert taken[1].copied == ("b1.1",)
