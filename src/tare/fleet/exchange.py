@@ -38,7 +38,7 @@ from tare.plan.matrix import Trial, cells, trials
 from tare.records.merging import Arrived, Intake, Merged
 from tare.records.model import Record
 from tare.records.schema import LEDGER_FILE
-from tare.records.sealed import Damaged, folder_name, is_trial_folder, sealed_in
+from tare.records.sealed import folder_name, is_trial_folder, sealed_in
 from tare.records.store import Store
 from tare.studies.model import Study
 from tare.studies.select import DEVICE_KEYS, Selector
@@ -99,7 +99,7 @@ class Incoming:
                 if is_trial_folder(name):
                     try:
                         sealed = sealed_in(name, held)
-                    except Damaged as error:
+                    except Exception as error:  # a stranger's JSON may hold anything
                         found[place] += Merged(refused=(f"{name}: not merged: {error}",))
                         continue
                     if why := self._strange(device, name, sealed.record):
