@@ -22,7 +22,6 @@ import json
 import logging
 import os
 import pickle
-import random
 import resource
 import shutil
 import signal
@@ -32,7 +31,6 @@ import sys
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -57,7 +55,6 @@ from tare.trial.device import private_folder
 # known.
 
 _PR_SET_PDEATHSIG = 1
-_MANY_FILES = 1 << 17
 
 # A worker as it comes looks at itself a hundred times a second; these make that five (docs/decisions/0015-fleet.md).
 TUNED = {
@@ -117,25 +114,20 @@ def main() -> None:
 def allow_many_files() -> None:
     """A device is some eight connections and pipes; the usual 1024 would end at a hundred of them."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # who may raise the limit itself needs more from some 5,000 devices on
-        resource.setrlimit(resource.RLIMIT_NOFILE, (_MANY_FILES, max(most, _MANY_FILES)))
-        return
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-# The scheduler hears of a death by the connection that breaks, not by this; as dask has it, a thousand workers would
-# beat 170 times a second. It forgets who is silent for 300 s.
-HEARTBEAT_S = 100
+# On this machine the scheduler hears of a death by the connection that breaks. As dask has it, a thousand workers would
+# beat 170 times a second, over a second connection each, and who is silent for 300 s would be forgotten.
+_NO_HEARTBEAT = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "0"}
 _WORKER_UP_WITHIN_S = 300
 _AT_ONCE = 8  # workers that are started together: each shakes hands with the scheduler, which does one thing at a time
 
 
 class DeviceWorker(Worker):  # type: ignore[misc]
-    """dask's own, without what a thousand of them would do for nobody: a web page, and a heartbeat each second."""
+    """dask's own, without what a thousand of them would do for nobody: a web page, and heartbeats."""
 
-    async def heartbeat(self) -> None:
-        await super().heartbeat()
-        self.periodic_callbacks["heartbeat"].callback_time = _next_beat_s() * 1000
+    async def heartbeat(self) -> None: ...
 
     def start_http_server(self, *_: Any, **__: Any) -> None: ...
 
@@ -175,11 +167,6 @@ async def _serve(order: Mapping[str, Any]) -> None:
     os._exit(1)  # threads may wait for devices, and need not be waited for
 
 
-def _next_beat_s() -> float:
-    """Not all at the same time."""
-    return HEARTBEAT_S * random.uniform(0.5, 1.0)
-
-
 def _worker(name: str, order: Mapping[str, Any], security: Any) -> Any:
     return DeviceWorker(
         order["scheduler"],
@@ -192,7 +179,7 @@ def _worker(name: str, order: Mapping[str, Any], security: Any) -> Any:
         memory_limit=0,
         local_directory=order["scratch"],
         death_timeout=_WORKER_UP_WITHIN_S,
-        heartbeat_interval=f"{_next_beat_s()}s",
+        heartbeat_interval="1h",
     )
 
 
@@ -412,7 +399,8 @@ class Processes:
         words = ["--port", "0", "--scheduler-file", str(self._file), "--protocol", "tls", "--host", address]
         words += ["--no-dashboard", "--dashboard-address", f"{LOOPBACK}:0"]
         keys = [word for option, path in self._tls.items() for word in (option, path)]
-        self.scheduler = self._start(self._scheduler_log, {}, "scheduler", *words, *keys)
+        beside = _NO_HEARTBEAT if address == LOOPBACK else {}
+        self.scheduler = self._start(self._scheduler_log, beside, "scheduler", *words, *keys)
 
     @property
     def address(self) -> str:
