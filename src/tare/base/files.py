@@ -84,12 +84,10 @@ def write_files(folder: Path, files: Mapping[str, memoryview]) -> None:
     opened: list[int] = []
     try:
         for name, data in files.items():
-            opened.append(os.open(f"{folder}/{name}", NEW_FILE, 0o600))
-            left = data
-            while left:
-                left = left[os.write(opened[-1], left) :]
-            if (user := caller_ids()) is not None:
-                os.fchown(opened[-1], *user)
+            opened.append(os.open(path := folder / name, NEW_FILE, 0o600))
+            while data:
+                data = data[os.write(opened[-1], data) :]
+            give_to_user(path)
         for descriptor in opened:
             os.fsync(descriptor)
     finally:

@@ -86,19 +86,14 @@ class Intake:
         found, sources = Merged(), [folder / folder_name(*key) for key in sorted(keys_in(folder))]
         for start in range(0, len(sources), _TOGETHER):
             some = sources[start : start + _TOGETHER]
-            need_bytes = sum(map(_size_bytes, some))
-            for merged in self._together(need_bytes, partial(self._copied, some)):
+            for merged in self._together(sum(map(_size_bytes, some)), partial(self._copied, some)):
                 found += merged
         return found
 
     def take_bytes(self, arrived: Sequence[Arrived]) -> list[Merged]:
         """Those that came as bytes, looked at by `sealed_in`: what came of each; on the disk when this returns."""
-        found: list[Merged] = []
-        for start in range(0, len(arrived), _TOGETHER):
-            some = arrived[start : start + _TOGETHER]
-            need_bytes = sum(entry.size_bytes for each in some for entry in each[0].files.values())
-            found += self._together(need_bytes, partial(self._written, some))
-        return found
+        need_bytes = sum(entry.size_bytes for sealed, _ in arrived for entry in sealed.files.values())
+        return self._together(need_bytes, partial(self._written, arrived))
 
     def _together(self, need_bytes: int, stage: Callable[[Path], list[Merged]]) -> list[Merged]:
         """As many as are waited for together: `stage` puts them into a folder, and on the disk."""
@@ -120,25 +115,24 @@ class Intake:
 
     def _written(self, arrived: Sequence[Arrived], staging: Path) -> list[Merged]:
         """What is refused here, the disk's refusals too, is one trial's: the others are kept."""
-        manifests: dict[str, memoryview] = {}
+        new: dict[str, Arrived] = {}
         found: list[Merged | None] = []
         for sealed, held in arrived:
-            name, manifest = sealed.folder.name, held[MANIFEST_FILE]
-            final = self._into.root / TRIALS_FOLDER / name
-            there = manifests.get(name) or (_manifest(final) if final.exists() else None)
-            found.append(None if there is None else _not_new(name, name, final, there == manifest))
-            if there is None:
-                manifests[name] = manifest
-        new = [each for each, merged in zip(arrived, found, strict=True) if merged is None]
+            name, final = sealed.folder.name, self._into.root / TRIALS_FOLDER / sealed.folder.name
+            if name in new or final.exists():
+                there = new[name][1][MANIFEST_FILE] if name in new else _manifest(final)
+                found.append(_not_new(name, name, final, there == held[MANIFEST_FILE]))
+            else:
+                new[name] = sealed, held
+                found.append(None)
         write = self._pool.map if len(new) > 1 else map
-        written = iter(write(partial(_write, staging), new))
+        written = iter(write(partial(_write, staging), new.values()))
         return [merged or next(written) for merged in found]
 
 
 def _write(staging: Path, arrived: Arrived) -> Merged:
     """The files of one trial, on the disk."""
-    sealed, held = arrived
-    name = sealed.folder.name
+    (sealed, held), name = arrived, arrived[0].folder.name
     try:
         write_files(staging / name, {file: held[file] for file in (*sealed.files, MANIFEST_FILE)})
     except OSError as error:

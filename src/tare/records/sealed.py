@@ -167,13 +167,13 @@ def sealed_in(name: str, held: Mapping[str, memoryview]) -> Sealed:
     folder = Path(name)
     manifest = _manifest(folder, bytes(held.get(MANIFEST_FILE, b"")))
     for file, entry in manifest.files.items():
-        if file not in held:
+        data = held.get(file)
+        if data is None:
             raise Damaged(folder, file, "it is missing")
-        _compare_size(folder, file, entry, len(held[file]))
-        _compare(folder, file, manifest.files, hashlib.sha256(held[file]).hexdigest())
-    if RECORD_FILE not in manifest.files:
-        raise Damaged(folder, RECORD_FILE, "it is missing")
-    record = record_in(folder, bytes(held[RECORD_FILE]))
+        if len(data) != entry.size_bytes:
+            raise Damaged(folder, file, f"it has {len(data)} bytes, {entry.size_bytes} were sealed")
+        _compare(folder, file, manifest.files, hashlib.sha256(data).hexdigest())
+    record = record_in(folder, bytes(held[RECORD_FILE]) if RECORD_FILE in manifest.files else b"")
     return Sealed(folder, record, manifest.files, manifest.lost_marks, manifest.thinned)
 
 
@@ -215,10 +215,6 @@ def _check_size(folder: Path, name: str, entry: Entry) -> None:
         size_bytes = (folder / name).lstat().st_size
     except OSError as error:
         raise Damaged(folder, name, _cannot_read(error)) from None
-    _compare_size(folder, name, entry, size_bytes)
-
-
-def _compare_size(folder: Path, name: str, entry: Entry, size_bytes: int) -> None:
     if size_bytes != entry.size_bytes:
         raise Damaged(folder, name, f"it has {size_bytes} bytes, {entry.size_bytes} were sealed")
 
