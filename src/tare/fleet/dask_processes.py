@@ -78,7 +78,6 @@ TUNED = {
     # Looked for by each worker, and found by none.
     "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED": "False",
-    "DASK_LOGGING__DISTRIBUTED": "warning",  # of workers that share a process each hears what all of them say
     # A thousand workers that come at once are let in one after another.
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "120s",
 }
@@ -88,6 +87,7 @@ SHARED = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "60s",
     "DASK_DISTRIBUTED__ADMIN__TICK__CYCLE": "1h",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10m",
+    "DASK_LOGGING__DISTRIBUTED": "warning",  # each of them hears what all of them say
 }
 
 
@@ -119,7 +119,7 @@ def allow_many_files() -> None:
 
 # On this machine the scheduler hears of a death by the connection that breaks. As dask has it, a thousand workers would
 # beat 170 times a second, over a second connection each, and who is silent for 300 s would be forgotten.
-_NO_HEARTBEAT = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "0"}
+_NO_HEARTBEAT = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "0", "DASK_LOGGING__DISTRIBUTED": "warning"}
 _WORKER_UP_WITHIN_S = 300
 _AT_ONCE = 8  # workers that are started together: each shakes hands with the scheduler, which does one thing at a time
 
