@@ -84,6 +84,13 @@ def vanishing(devices: int, trials: int) -> dict[str, int]:
     return {f"dev-{(n * 97 + 5) % devices:04}": min(trials, 2 + n % 4) for n in range(few)}
 
 
+def kill_at_work(pid: int, root: Path, devices: int) -> None:
+    """Kill a process of workers once as many trials as there are devices have begun, however long that takes here."""
+    while len(list((root / CLAIMS).glob("*/[!.]*"))) < devices:
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+
+
 # One size
 
 
@@ -121,7 +128,8 @@ def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, pr
                 fleet.collect()
                 fleet.ready()
             if kill:
-                threading.Timer(2.0, os.kill, (next(iter(cluster.pids.values())), signal.SIGKILL)).start()
+                victim = next(iter(cluster.pids.values()))
+                threading.Thread(target=kill_at_work, args=(victim, root, devices), daemon=True).start()
             pids = {"scheduler": [cluster.scheduler_pid], "workers": sorted(set(cluster.pids.values()))}
             before = processes({"controller": [os.getpid()], **pids})
             with timed(took_s, "run"), profiled(profile):

@@ -22,14 +22,13 @@ from typing import Any
 
 from tare.base import strict_json
 from tare.fleet import exchange
-from tare.fleet.exchange import planned_on
+from tare.fleet.exchange import on_device, planned_on
 from tare.fleet.ssh import Answer, Unreachable
 from tare.plan.matrix import Trial
 from tare.records.model import Record
 from tare.records.schema import MANIFEST_FILE, RECORD_FILE
 from tare.records.sealed import folder_name, open_sealed
 from tare.studies.load import loads
-from tare.studies.model import Study
 from tare_inside.agents.device import asked_for
 
 ROOT = "TARE_PRETENDED_DEVICES"  # the folder of all of them, in the environment of the workers
@@ -176,12 +175,12 @@ def _template() -> tuple[Record, dict[str, list[Any]], int, dict[str, bytes]]:
 
 @cache
 def _plan(text: str, name: str, device: tuple[tuple[str, str], ...]) -> dict[str, Trial]:
-    return {trial.id: trial for trial in planned_on(_study(text, name), device)}
+    return {trial.id: trial for trial in on_device(_planned(text, name), device)}
 
 
 @cache
-def _study(text: str, name: str) -> Study:
-    return loads(text, name)
+def _planned(text: str, name: str) -> list[Trial]:
+    return planned_on(loads(text, name), ())
 
 
 def _chance(claim: str, what: str) -> float:

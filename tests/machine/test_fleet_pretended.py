@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent.parent
 def test_nothing_is_lost_and_nothing_runs_twice_though_lines_workers_and_devices_go():
     words = ["--devices", "40", "--trials", "3", "--trial-s", "1", "--kill", "--again", "--json"]
     argv = [sys.executable, "-m", "benchmarks.fleet", *words]
-    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    said = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
     assert said.returncode == 0, said.stderr  # it counts every trial on both sides, and looks at every byte
     found = json.loads(said.stdout)
     assert found["processes"]["workers"]["count"] == 1

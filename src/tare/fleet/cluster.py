@@ -8,7 +8,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ GONE = (
 )
 _SCHEDULER_ANSWERS_WITHIN_S = 15.0
 _AT_ONCE = 100  # answers that are on their way, or here and not asked for yet: so many records are held in memory
+_MANY, _LULL_S = 50, 0.1  # where so many are asked, answers are waited for so long, and taken in together
 _COMING_UP = 8  # processes of workers: more would only keep each other, and the scheduler, from coming up in time
 _LOOK_AT_WORKERS_S = 3.0
 NOWHERE = ""  # the address of a worker that is not there
@@ -73,7 +74,8 @@ class _Dask:
         )  # those that have ended, and those that were fetched
         self._open: dict[PendingQuestion, None] = {}
         self._ended: deque[PendingQuestion] = deque()  # whose answers are still where they were made
-        self._fetches: dict[PendingQuestion, Future[Any]] = {}
+        self._fetching: set[PendingQuestion] = set()
+        self._fetched: dict[PendingQuestion, Any] = {}  # filled by dask's loop, before it is told
         self._outcomes: dict[PendingQuestion, Any] = {}
 
     def submit(self, name: str, key: str, function: Callable[..., Any], *arguments: Any) -> PendingQuestion:
@@ -97,26 +99,39 @@ class _Dask:
         for pending in self._take_news(within_s):
             if pending not in self._open:
                 continue  # it was lost meanwhile
-            if (fetch := self._fetches.get(pending)) is None:
+            if pending not in self._fetching:
                 self._ended.append(pending)
-            elif fetch.done():
-                outcomes[pending] = CancelledError() if fetch.cancelled() else fetch.result()
+            elif pending in self._fetched:
+                outcomes[pending] = self._fetched.pop(pending)
         if dead := self._dead_hosts():
             outcomes |= {pending: _LOST for pending in self._open if pending.host in dead and pending not in outcomes}
         for pending, outcome in outcomes.items():
             del self._open[pending]
-            self._fetches.pop(pending, None)
+            self._fetching.discard(pending)
             self._outcomes[pending] = outcome
         self._fetch_more()
         return list(outcomes)
 
     def _fetch_more(self) -> None:
         """Each answer is fetched once, for as long as it takes: what is large on a slow line holds up no other."""
-        while self._ended and len(self._fetches) < _AT_ONCE:
+        some: list[PendingQuestion] = []
+        while self._ended and len(self._fetching) < _AT_ONCE:
             if (pending := self._ended.popleft()) in self._open:
-                fetch = asyncio.run_coroutine_threadsafe(_fetched(pending), self._client.loop.asyncio_loop)
-                self._fetches[pending] = fetch
-                fetch.add_done_callback(lambda _, pending=pending: self._news.put(pending))  # type: ignore[misc]
+                self._fetching.add(pending)
+                some.append(pending)
+        if some:  # dask's loop is woken once for all of them
+            asyncio.run_coroutine_threadsafe(self._fetch(some), self._client.loop.asyncio_loop)
+
+    async def _fetch(self, some: Sequence[PendingQuestion]) -> None:
+        await asyncio.gather(*map(self._fetch_one, some))
+
+    async def _fetch_one(self, pending: PendingQuestion) -> None:
+        """The answer, from the worker that has it; an exception where one has come of the question."""
+        try:
+            self._fetched[pending] = await pending.future.result()
+        except (Exception, CancelledError, asyncio.CancelledError) as error:
+            self._fetched[pending] = error
+        self._news.put(pending)
 
     def result(self, pending: PendingQuestion) -> Any:
         from distributed.scheduler import KilledWorker
@@ -153,6 +168,8 @@ class _Dask:
         found: list[PendingQuestion] = []
         with suppress(queue.Empty):
             found.append(self._news.get(timeout=within_s))
+            if len(self._open) >= _MANY:
+                time.sleep(_LULL_S)
             while len(found) < _AT_ONCE:
                 found.append(self._news.get_nowait())
         return found
@@ -171,6 +188,7 @@ class OwnCluster(_Dask):
         self._replaced: set[Host | str | None] = set()
         refuse_code()
         allow_many_files()
+        distributed.comm.utils.OFFLOAD_THRESHOLD = 0  # as in TUNED
         self._processes = Processes()
         try:
             started: list[Host] = []
@@ -274,12 +292,6 @@ class ThereCluster(_Dask):
                 self._addresses = {name: worker["address"] for name, worker in workers_of(self._client).items()}
             self._looked_s = time.monotonic()
         return self._addresses
-
-
-async def _fetched(pending: PendingQuestion) -> Any:
-    """The answer, from the worker that has it; an exception where one has come of the question."""
-    answers: Sequence[Any] = await asyncio.gather(pending.future.result(), return_exceptions=True)
-    return answers[0]
 
 
 def workers_of(client: Any) -> dict[str, Any]:

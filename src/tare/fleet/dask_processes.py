@@ -22,7 +22,6 @@ import json
 import logging
 import os
 import pickle
-import random
 import resource
 import shutil
 import signal
@@ -33,6 +32,8 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,6 +73,11 @@ TUNED = {
     "DASK_DISTRIBUTED__SCHEDULER__WORK_STEALING": "False",
     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0",
     "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True",
+    # Asked of each message, whether it is large enough to be packed by a thread: records are, and are bytes already.
+    "DASK_DISTRIBUTED__COMM__OFFLOAD": "False",
+    # Looked for by each worker, and found by none.
+    "DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "False",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__GIL__ENABLED": "False",
     # A thousand workers that come at once are let in one after another.
     "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "120s",
 }
@@ -81,6 +87,7 @@ SHARED = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "60s",
     "DASK_DISTRIBUTED__ADMIN__TICK__CYCLE": "1h",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10m",
+    "DASK_LOGGING__DISTRIBUTED": "warning",  # each of them hears what all of them say
 }
 
 
@@ -94,10 +101,13 @@ def main() -> None:
     if sys.argv[1] == "workers":
         serve(Path(sys.argv[2]))
     from dask.cli import cli
+    from distributed import versions
     from distributed.cli import dask_scheduler
 
     if dask_scheduler.main.name not in cli.commands:
         cli.add_command(dask_scheduler.main)
+    compare = versions.error_message  # of a worker that comes with the scheduler, not with all that are there
+    versions.error_message = lambda ours, _, its, source_name="": compare(ours, {}, its, source_name)
     cli(prog_name="dask")
 
 
@@ -107,19 +117,17 @@ def allow_many_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-# The scheduler hears of a death by the connection that breaks, not by this; as dask has it, a thousand workers would
-# beat 170 times a second. It forgets who is silent for 300 s.
-HEARTBEAT_S = 100
+# On this machine the scheduler hears of a death by the connection that breaks. As dask has it, a thousand workers would
+# beat 170 times a second, over a second connection each, and who is silent for 300 s would be forgotten.
+_NO_HEARTBEAT = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "0", "DASK_LOGGING__DISTRIBUTED": "warning"}
 _WORKER_UP_WITHIN_S = 300
 _AT_ONCE = 8  # workers that are started together: each shakes hands with the scheduler, which does one thing at a time
 
 
 class DeviceWorker(Worker):  # type: ignore[misc]
-    """dask's own, without what a thousand of them would do for nobody: a web page, and a heartbeat each second."""
+    """dask's own, without what a thousand of them would do for nobody: a web page, and heartbeats."""
 
-    async def heartbeat(self) -> None:
-        await super().heartbeat()
-        self.periodic_callbacks["heartbeat"].callback_time = _next_beat_s() * 1000
+    async def heartbeat(self) -> None: ...
 
     def start_http_server(self, *_: Any, **__: Any) -> None: ...
 
@@ -134,9 +142,16 @@ def serve(order_file: Path) -> None:
         os._exit(1)
 
 
+class _SharedSecurity(Security):  # type: ignore[misc]
+    """Reads its keys once, not for each worker."""
+
+    get_connection_args = cache(Security.get_connection_args)
+    get_listen_args = cache(Security.get_listen_args)
+
+
 async def _serve(order: Mapping[str, Any]) -> None:
     tls = order["tls"]
-    security = Security(
+    security = _SharedSecurity(
         require_encryption=True,
         tls_ca_file=tls["--tls-ca-file"],
         tls_worker_cert=tls["--tls-cert"],
@@ -152,11 +167,6 @@ async def _serve(order: Mapping[str, Any]) -> None:
     os._exit(1)  # threads may wait for devices, and need not be waited for
 
 
-def _next_beat_s() -> float:
-    """Not all at the same time."""
-    return HEARTBEAT_S * random.uniform(0.5, 1.0)
-
-
 def _worker(name: str, order: Mapping[str, Any], security: Any) -> Any:
     return DeviceWorker(
         order["scheduler"],
@@ -169,7 +179,7 @@ def _worker(name: str, order: Mapping[str, Any], security: Any) -> Any:
         memory_limit=0,
         local_directory=order["scratch"],
         death_timeout=_WORKER_UP_WITHIN_S,
-        heartbeat_interval=f"{_next_beat_s()}s",
+        heartbeat_interval="1h",
     )
 
 
@@ -342,6 +352,7 @@ def over_tls(address: str) -> str:
 
 LOOPBACK = "127.0.0.1"
 PER_HOST = 125  # workers in one process; what its death costs is that so many devices are asked again
+_MOST_HOSTS = 32  # more than so many processes are only slower: each imports dask, and has 47 MB of its own
 _UP_WITHIN_S = 60.0
 _PER_WORKER_S = 0.5  # more for each, on a machine that has much else to do
 _DIES_WITHIN_S = 1.0
@@ -371,8 +382,8 @@ class Host:
 
 
 def groups(names: Sequence[str], most: int = PER_HOST) -> list[tuple[str, ...]]:
-    """The names in as few groups as may be, all of about the same size."""
-    count = -(-len(names) // most)
+    """The names in as few groups as may be, all of about the same size; of very many, more in each."""
+    count = min(-(-len(names) // most), _MOST_HOSTS)
     return [tuple(names[number::count]) for number in range(count)]
 
 
@@ -380,18 +391,16 @@ class Processes:
     """All of them, from the first to `close`."""
 
     def __init__(self, folder: Path | None = None, address: str = LOOPBACK) -> None:
-        import distributed
-
         # A killed run's keys open nothing any more, and go with its folder.
         self.folder = folder or new_folder("fleet")
-        made = distributed.Security.temporary().get_tls_config_for_role("worker")
-        self._tls = _make_keys(self.folder, made)
+        self._tls = _make_keys(self.folder)
         self._started: list[subprocess.Popen[bytes]] = []
         self._hosts = 0
         words = ["--port", "0", "--scheduler-file", str(self._file), "--protocol", "tls", "--host", address]
         words += ["--no-dashboard", "--dashboard-address", f"{LOOPBACK}:0"]
         keys = [word for option, path in self._tls.items() for word in (option, path)]
-        self.scheduler = self._start(self._scheduler_log, {}, "scheduler", *words, *keys)
+        beside = _NO_HEARTBEAT if address == LOOPBACK else {}
+        self.scheduler = self._start(self._scheduler_log, beside, "scheduler", *words, *keys)
 
     @property
     def address(self) -> str:
@@ -423,7 +432,7 @@ class Processes:
         stem = self.folder / f"workers-{self._hosts}"
         order, up, log = (stem.with_suffix(suffix) for suffix in (".json", ".up", ".log"))
         described = {"scheduler": self.address, "names": list(names), "tls": self._tls, "host": LOOPBACK}
-        order.write_text(json.dumps({**described, "up": str(up), "scratch": str(self.folder / "scratch")}))
+        order.write_text(json.dumps({**described, "up": str(up), "scratch": str(stem)}))
         return Host(tuple(names), self._start(log, SHARED, "workers", str(order)), up, log)
 
     def await_host(self, host: Host, together: int = 1) -> None:
@@ -469,14 +478,32 @@ def _last_words(log: Path) -> str:
         return "it printed nothing."
 
 
-def _make_keys(folder: Path, made: Mapping[str, Any]) -> dict[str, str]:
-    """The keys as files that only we can read."""
+def _make_keys(folder: Path) -> dict[str, str]:
+    """The keys of this run, as files that only we can read.
+
+    As dask's own, but elliptic: a thousand devices shake hands three thousand times, and RSA takes 5 ms for each.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "tare-fleet")])
+    cert = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=365))
+        .sign(key, hashes.SHA256())
+    )
+    public = cert.public_bytes(serialization.Encoding.PEM).decode()
+    pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    made = {"ca_file": public, "cert": public, "key": key.private_bytes(*pem).decode()}
     files = {"--tls-ca-file": "ca_file", "--tls-cert": "cert", "--tls-key": "key"}
-    for name in files.values():
-        descriptor = os.open(folder / f"{name}.pem", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    for file_name in files.values():
+        descriptor = os.open(folder / f"{file_name}.pem", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "w") as file:
-            file.write(str(made[name]))
-    return {option: str(folder / f"{name}.pem") for option, name in files.items()}
+            file.write(made[file_name])
+    return {option: str(folder / f"{file_name}.pem") for option, file_name in files.items()}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ import os
 import re
 import sys
 import tarfile
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from tare.base.errors import StoreError, StudyError, TareError
-from tare.base.files import HALF_MADE, remove_folder, replace_file
+from tare.base.files import replace_file
 from tare.base.rulings import Ruling, obstacle
 from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
 from tare.fleet.dask_processes import checked_answer
@@ -36,10 +35,10 @@ from tare.fleet.local import Interruption
 from tare.fleet.ssh import HERE, Refused, Unreachable, ask
 from tare.plan.check import NOTHING, MissingParts
 from tare.plan.matrix import Trial, cells, trials
-from tare.records.merging import Intake, Merged
+from tare.records.merging import Arrived, Intake, Merged
 from tare.records.model import Record
 from tare.records.schema import LEDGER_FILE
-from tare.records.sealed import Damaged, folder_name, keys_in, open_sealed
+from tare.records.sealed import folder_name, is_trial_folder, sealed_in
 from tare.records.store import Store
 from tare.studies.model import Study
 from tare.studies.select import DEVICE_KEYS, Selector
@@ -53,20 +52,22 @@ _OPEN = {"try": True, "again": True, "answered": False, "found": False}  # lines
 _MEMBER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}/[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
-def unpack(archive: bytes, folder: Path) -> None:
-    """The files of sealed trials, each in its folder; a device is not trusted with any other place of ours."""
+def unpack(archive: bytes) -> dict[str, dict[str, memoryview]]:
+    """The files of sealed trials, each under its folder; a device is not trusted with any other place of ours."""
+    found: dict[str, dict[str, memoryview]] = {}
+    whole = memoryview(archive)
     with tarfile.open(fileobj=io.BytesIO(archive), mode="r:") as members:
         for member in members:
             if member.isdir() and "/" not in member.name:
                 continue
             # A file with holes can be far larger than what came over the line: nobody who is honest sends one.
             is_whole = member.isfile() and not member.issparse() and 0 <= member.size <= len(archive)
-            data = members.extractfile(member) if is_whole else None
-            if data is None or not _MEMBER.fullmatch(member.name):
+            data = whole[member.offset_data : member.offset_data + member.size]
+            if not is_whole or len(data) != member.size or not _MEMBER.fullmatch(member.name):
                 raise StoreError(f"a device sent {member.name!r}, which is no file of a sealed trial: refused.")
-            path = folder / member.name
-            path.parent.mkdir(0o700, exist_ok=True)
-            path.write_bytes(data.read())
+            folder, _, name = member.name.partition("/")
+            found.setdefault(folder, {})[name] = data
+    return found
 
 
 class Incoming:
@@ -77,6 +78,7 @@ class Incoming:
         self._intake = Intake(store)
         self._owners = owners or {}  # planned trials: the device of each
         self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
+        self._from: dict[Any, dict[str, None]] = {}  # the trials of each device: their ids are its own
         for record in store.records():
             self._know(record)
 
@@ -86,40 +88,39 @@ class Incoming:
         What cannot be read, or is of another device, is refused; it is still where it came from.
         """
         found = [Merged() for _ in sent]
-        with tempfile.TemporaryDirectory(prefix=f"{HALF_MADE}incoming-", dir=self._root) as name:
-            folders = {place: Path(name, str(place)) for place, (_, archive) in enumerate(sent) if archive}
-            for place, folder in list(folders.items()):
-                device, archive = sent[place]
-                try:
-                    folder.mkdir()
-                    unpack(archive, folder)
-                    found[place] = Merged(refused=tuple(self._remove_strange(device, folder)))
-                except Exception as error:  # the reader of tar files is not made for what hostile ones hold
-                    found[place] = Merged(refused=(f"what it sent cannot be read, or kept: {error}",))
-                    del folders[place]
-            if folders:
-                taken = self._intake.take_all(list(folders.values()), move=True)
-                for place, merged in zip(folders, taken, strict=True):
-                    found[place] += merged
+        arrived: list[tuple[int, Arrived]] = []
+        for place, (device, archive) in enumerate(sent):
+            try:
+                trials_sent = unpack(archive) if archive else {}
+            except Exception as error:  # the reader of tar files is not made for what hostile ones hold
+                found[place] = Merged(refused=(f"what it sent cannot be read, or kept: {error}",))
+                continue
+            for name, held in sorted(trials_sent.items()):
+                if is_trial_folder(name):
+                    try:
+                        sealed = sealed_in(name, held)
+                    except Exception as error:  # a stranger's JSON may hold anything
+                        found[place] += Merged(refused=(f"{name}: not merged: {error}",))
+                        continue
+                    if why := self._strange(device, name, sealed.record):
+                        found[place] += Merged(refused=(why,))
+                    else:
+                        arrived.append((place, (sealed, held)))
+        if arrived:
+            taken = self._intake.take_bytes([each for _, each in arrived])
+            for (place, _), merged in zip(arrived, taken, strict=True):
+                found[place] += merged
         for record in (record for one in found for record in one.records):
             self._know(record)
         return found
 
-    def _remove_strange(self, device: str, folder: Path) -> list[str]:
+    def _strange(self, device: str, name: str, record: Record) -> str:
         """A device speaks for itself alone: what it says of another one's trials would keep the true ones out."""
-        refused = []
-        for key in sorted(keys_in(folder)):
-            name = folder_name(*key)
-            try:
-                reported = open_sealed(folder / name).record.settings.get("device")
-            except Damaged:
-                continue  # which is said when it is taken in
-            is_strange = reported != device or self._owners.get(key[0], device) != device
-            if is_strange and name not in self._records.get(key[0], ()):  # what is here already keeps nothing out
-                remove_folder(folder / name)
-                owner = self._owners.get(key[0], reported)
-                refused.append(f"{name}: not merged: it is a trial of {owner}, not of {device}.")
-        return refused
+        reported, owner = record.settings.get("device"), self._owners.get(record.trial)
+        is_strange = reported != device or (owner or device) != device
+        if not is_strange or name in self._records.get(record.trial, ()):  # what is here already keeps nothing out
+            return ""
+        return f"{name}: not merged: it is a trial of {owner or reported}, not of {device}."
 
     def names_of(self, trial: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed attempt at this trial that is here."""
@@ -127,19 +128,19 @@ class Incoming:
 
     def names_from(self, device: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
-        attempts = (pair for of_one in self._records.values() for pair in of_one.items())
-        return sorted(name for name, record in attempts if record.settings.get("device") == device)
+        return sorted(name for trial in self._from.get(device, ()) for name in self._records[trial])
 
     def of_device(self, device: str) -> list[Record]:
         """Every attempt on this device that is here, those at one trial oldest first."""
-        of_one = (sorted(its.values(), key=lambda record: record.attempt) for its in self._records.values())
-        return [record for its in of_one for record in its if record.settings.get("device") == device]
+        of_one = (self._records[trial].values() for trial in self._from.get(device, ()))
+        return [record for its in of_one for record in sorted(its, key=lambda record: record.attempt)]
 
     def newest(self, trial: str) -> Record | None:
         """The newest attempt at this trial."""
         return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
 
     def _know(self, record: Record) -> None:
+        self._from.setdefault(record.settings.get("device"), {})[record.trial] = None
         self._records.setdefault(record.trial, {})[folder_name(record.trial, record.attempt)] = record
 
 

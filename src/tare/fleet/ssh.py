@@ -228,8 +228,8 @@ def _line(device: Device, question: Mapping[str, Any], alive_s: float, within_s:
     with tempfile.TemporaryDirectory(prefix="tare-ssh-") as folder, tempfile.TemporaryFile() as err:
         argv = [sys.executable, *boot[1:]] if device.address == HERE else command_line(device, boot, alive_s, folder)
         child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err)
+        line = _Line(device, child, err, within_s)  # first: who is ended after its time is known to be late
         with ended(child), ended_after(child, within_s):
-            line = _Line(device, child, err, within_s)
             line.say(agent + json.dumps(dict(question)).encode() + b"\n")
             yield line
 

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from tare.base.errors import StoreError
-from tare.base.files import HALF_MADE, explained, give_to_user, make_folder, publish_all, remove_folder, settle_file
+from tare.base.files import HALF_MADE, explained, make_folder, publish_all, remove_folder, settle_file, write_files
 from tare.records.model import Record
 from tare.records.schema import MANIFEST_FILE, TRIALS_FOLDER
-from tare.records.sealed import folder_name, keys_in, open_sealed, verify_sealed
+from tare.records.sealed import Sealed, folder_name, keys_in, open_sealed, verify_sealed
 from tare.records.store import Store
 from tare.records.trials import usable_trials
 
+Arrived: TypeAlias = tuple[Sealed, Mapping[str, memoryview]]  # a trial that came as bytes, and its files
 _STAGING = f"{HALF_MADE}merge"
-_AT_ONCE = 16  # files that the disk is asked for
+_AT_ONCE = 4  # files, or trials, that the disk is asked for; more only wait for each other
 _TOGETHER = 100  # trials that are waited for together: so many are done again after a crash
 
 
@@ -76,64 +79,84 @@ class Intake:
     def __init__(self, into: Store) -> None:
         into.recover()  # ours alone from here on, and tidy
         self._into = into
+        self._pool = ThreadPoolExecutor(_AT_ONCE)  # for a disk that is asked by many at once answers them together
 
     def take(self, folder: Path) -> Merged:
         """Those that lie in a folder, each under its name TRIAL.ATTEMPT; on the disk, and known, when this returns."""
-        return self.take_all([folder])[0]
-
-    def take_all(self, folders: Sequence[Path], *, move: bool = False) -> list[Merged]:
-        """The same for several folders at once: what came of each. With `move` they are ours, and are used up."""
-        found = [Merged() for _ in folders]
-        sources = [
-            (place, folder / folder_name(*key))
-            for place, folder in enumerate(folders)
-            for key in sorted(keys_in(folder))
-        ]
+        found, sources = Merged(), [folder / folder_name(*key) for key in sorted(keys_in(folder))]
         for start in range(0, len(sources), _TOGETHER):
             some = sources[start : start + _TOGETHER]
-            for (place, _), merged in zip(some, self._take_some([path for _, path in some], move), strict=True):
-                found[place] += merged
+            for merged in self._together(sum(map(_size_bytes, some)), partial(self._copied, some)):
+                found += merged
         return found
 
-    def _take_some(self, sources: Sequence[Path], move: bool) -> list[Merged]:
-        """As many as are waited for together."""
+    def take_bytes(self, arrived: Sequence[Arrived]) -> list[Merged]:
+        """Those that came as bytes, looked at by `sealed_in`: what came of each; on the disk when this returns."""
+        need_bytes = sum(entry.size_bytes for sealed, _ in arrived for entry in sealed.files.values())
+        return self._together(need_bytes, partial(self._written, arrived))
+
+    def _together(self, need_bytes: int, stage: Callable[[Path], list[Merged]]) -> list[Merged]:
+        """As many as are waited for together: `stage` puts them into a folder, and on the disk."""
         root, staging = self._into.root, self._into.root / _STAGING
-        with explained(root, "merging", need_bytes=sum(map(_size_bytes, sources))):
+        with explained(root, "merging", need_bytes=need_bytes):
             remove_folder(staging)
             make_folder(staging)
-            found = [
-                _staged(source, root / TRIALS_FOLDER / source.name, staging / source.name, move) for source in sources
-            ]
-            copied = [name for each in found for name in each.copied]
-            _settle([path for name in copied for path in (staging / name).iterdir()])
-            if not move:
-                found = [_unchanged(merged, staging) for merged in found]
-                copied = [name for each in found for name in each.copied]
-            publish_all({staging / name: root / TRIALS_FOLDER / name for name in copied})
+            found = stage(staging)
+            publish_all({staging / name: root / TRIALS_FOLDER / name for each in found for name in each.copied})
             remove_folder(staging)
         self._into.adopt([record for each in found for record in each.records])
         return found
 
+    def _copied(self, sources: Sequence[Path], staging: Path) -> list[Merged]:
+        found = [_staged(source, self._into.root / TRIALS_FOLDER / source.name, staging) for source in sources]
+        paths = [path for each in found for name in each.copied for path in (staging / name).iterdir()]
+        list(self._pool.map(settle_file, paths))
+        return [_unchanged(merged, staging) for merged in found]
 
-def _staged(source: Path, final: Path, copy: Path, move: bool) -> Merged:
+    def _written(self, arrived: Sequence[Arrived], staging: Path) -> list[Merged]:
+        """What is refused here, the disk's refusals too, is one trial's: the others are kept."""
+        new: dict[str, Arrived] = {}
+        found: list[Merged | None] = []
+        for sealed, held in arrived:
+            name, final = sealed.folder.name, self._into.root / TRIALS_FOLDER / sealed.folder.name
+            if name in new or final.exists():
+                there = new[name][1][MANIFEST_FILE] if name in new else _manifest(final)
+                found.append(_not_new(name, name, final, there == held[MANIFEST_FILE]))
+            else:
+                new[name] = sealed, held
+                found.append(None)
+        write = self._pool.map if len(new) > 1 else map
+        written = iter(write(partial(_write, staging), new.values()))
+        return [merged or next(written) for merged in found]
+
+
+def _write(staging: Path, arrived: Arrived) -> Merged:
+    """The files of one trial, on the disk."""
+    (sealed, held), name = arrived, arrived[0].folder.name
+    try:
+        write_files(staging / name, {file: held[file] for file in (*sealed.files, MANIFEST_FILE)})
+    except OSError as error:
+        return Merged(refused=(f"{name}: not merged: it cannot be kept: {error}",))
+    return Merged(copied=(name,), records=(sealed.record,))
+
+
+def _staged(source: Path, final: Path, staging: Path) -> Merged:
     """The trial beside the store's others, if it is whole and new; else why not."""
     if problems := verify_sealed(source):
         return Merged(refused=(f"{source}: not merged: {problems[0]}",))
-    for other in (final, copy):
-        if other.exists():
-            if _manifest(other) == _manifest(source):
-                return Merged(there=(source.name,))
-            reported = f"{source}: not merged: {other} has the same trial and attempt, and says otherwise."
-            return Merged(refused=(reported,))
-    sealed = open_sealed(source)
-    if move:
-        source.rename(copy)
-        give_to_user(copy)
-    else:
-        make_folder(copy)
-        for name in (*sealed.files, MANIFEST_FILE):
-            shutil.copyfile(source / name, copy / name)
+    if final.exists():
+        return _not_new(source.name, str(source), final, _manifest(final) == _manifest(source))
+    sealed, copy = open_sealed(source), staging / source.name
+    make_folder(copy)
+    for name in (*sealed.files, MANIFEST_FILE):
+        shutil.copyfile(source / name, copy / name)
     return Merged(copied=(source.name,), records=(sealed.record,))
+
+
+def _not_new(name: str, source: str, other: Path, is_same: bool) -> Merged:
+    if is_same:
+        return Merged(there=(name,))
+    return Merged(refused=(f"{source}: not merged: {other} has the same trial and attempt, and says otherwise.",))
 
 
 def _unchanged(merged: Merged, staging: Path) -> Merged:
@@ -142,13 +165,6 @@ def _unchanged(merged: Merged, staging: Path) -> Merged:
         if problems := verify_sealed(staging / name):
             return Merged(refused=(f"{name}: not merged: it changed while it was copied: {problems[0]}",))
     return merged
-
-
-def _settle(paths: Sequence[Path]) -> None:
-    """All of them on the disk: at once, for a disk that is asked by many at once answers them together."""
-    if paths:
-        with ThreadPoolExecutor(min(_AT_ONCE, len(paths))) as pool:
-            list(pool.map(settle_file, paths))
 
 
 def _manifest(folder: Path) -> bytes:

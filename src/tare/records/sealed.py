@@ -154,12 +154,27 @@ def open_sealed(folder: Path) -> Sealed:
 
     The checksums of the series are looked at when they are read, and by `verify`: a big store still opens fast.
     """
-    manifest = _manifest(folder)
+    manifest = _manifest(folder, _read(folder / MANIFEST_FILE))
     for name, entry in manifest.files.items():
         _check_size(folder, name, entry)
     data = _read(folder / RECORD_FILE)
     _compare(folder, RECORD_FILE, manifest.files, hashlib.sha256(data).hexdigest())
     return Sealed(folder, record_in(folder, data), manifest.files, manifest.lost_marks, manifest.thinned)
+
+
+def sealed_in(name: str, held: Mapping[str, memoryview]) -> Sealed:
+    """A trial that came as bytes, each file looked at once; its folder is a name that is nowhere yet."""
+    folder = Path(name)
+    manifest = _manifest(folder, bytes(held.get(MANIFEST_FILE, b"")))
+    for file, entry in manifest.files.items():
+        data = held.get(file)
+        if data is None:
+            raise Damaged(folder, file, "it is missing")
+        if len(data) != entry.size_bytes:
+            raise Damaged(folder, file, f"it has {len(data)} bytes, {entry.size_bytes} were sealed")
+        _compare(folder, file, manifest.files, hashlib.sha256(data).hexdigest())
+    record = record_in(folder, bytes(held[RECORD_FILE]) if RECORD_FILE in manifest.files else b"")
+    return Sealed(folder, record, manifest.files, manifest.lost_marks, manifest.thinned)
 
 
 def record_in(folder: Path, data: bytes) -> Record:
@@ -188,9 +203,9 @@ def verify_sealed(folder: Path) -> list[str]:
     return found
 
 
-def _manifest(folder: Path) -> Manifest:
+def _manifest(folder: Path, data: bytes) -> Manifest:
     try:
-        return Manifest.from_json(_read(folder / MANIFEST_FILE))
+        return Manifest.from_json(data)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(folder, MANIFEST_FILE, f"it is damaged ({error})") from None
 

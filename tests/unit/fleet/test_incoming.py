@@ -7,11 +7,13 @@ import io
 import json
 import os
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tare.fleet.exchange import Incoming, Ledger, name_on_devices, unpack
+from tare.base.files import write_files
+from tare.fleet.exchange import Incoming, Ledger, name_on_devices
 from tare.records.model import Record
 from tare.records.store import Store
 from tare_inside.agents.device_trials import plain
@@ -117,6 +119,17 @@ def test_an_archive_that_upsets_the_reader_of_tar_files_is_refused_alone(store, 
     assert good.copied == ("b1.1",)
 
 
+@pytest.mark.parametrize(("old", "new"), [(b'"block":0', b'"block":7'), (b"manifest.json", b"manifest.bson")])
+def test_a_trial_is_compared_with_what_was_sealed_and_nothing_else_is_kept(store, tmp_path, old, new):
+    one, two = sent(tmp_path, ("a1", "one")), io.BytesIO(sent(tmp_path, ("b1", "two")))
+    with tarfile.open(fileobj=two, mode="a") as archive:
+        archive.addfile(tarfile.TarInfo("b1.1/extra.bin"))
+    bad, good = Incoming(store).keep([("one", one.replace(old, new)), ("two", two.getvalue())])
+    assert (bad.copied, good.copied) == ((), ("b1.1",))
+    assert bad.refused
+    assert not (store.root / "trials" / "b1.1" / "extra.bin").exists()
+
+
 def test_a_store_that_is_opened_again_knows_what_it_has(store, tmp_path):
     Incoming(store).keep([("one", sent(tmp_path, ("a1", "one")))])
     store.close()
@@ -152,17 +165,18 @@ def test_an_id_that_a_full_disk_left_empty_is_made_again(store):
     assert name_on_devices(store) == name
 
 
-def test_a_disk_that_is_full_while_one_answer_is_unpacked_leaves_the_others(store, tmp_path, monkeypatch):
-    def full(archive: bytes, folder: Path) -> None:
-        if archive == one:
+def test_a_disk_that_is_full_while_one_trial_is_written_leaves_the_others(store, tmp_path, monkeypatch):
+    def full(folder: Path, files: Mapping[str, memoryview]) -> None:
+        if folder.name == "a1.1":
             raise OSError(errno.ENOSPC, "No space left on device")
-        unpack(archive, folder)
+        write_files(folder, files)
 
     one, two = sent(tmp_path, ("a1", "one")), sent(tmp_path, ("b1", "two"))
-    monkeypatch.setattr("tare.fleet.exchange.unpack", full)
+    monkeypatch.setattr("tare.records.merging.write_files", full)
     taken = Incoming(store).keep([("one", one), ("two", two)])
     assert "No space left" in taken[0].refused[0]
     assert taken[1].copied == ("b1.1",)
+    assert {path.name for path in (store.root / "trials").iterdir()} == {"b1.1"}
 
 
 def test_a_ledger_that_could_not_be_written_has_no_half_a_line_and_is_written_later(tmp_path, monkeypatch):

@@ -187,17 +187,16 @@ def test_a_worker_that_is_its_own_device_needs_no_ssh(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/x", "a.1/../../x", "a.1/b/c", ".tmp/x"])
-def test_a_device_cannot_write_outside_of_where_its_trials_go(name, tmp_path):
+def test_a_device_cannot_write_outside_of_where_its_trials_go(name):
     with pytest.raises(StoreError, match="no file of a sealed trial"):
-        unpack(_tar(tarfile.TarInfo(name)), tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        unpack(_tar(tarfile.TarInfo(name)))
 
 
-def test_a_link_in_what_a_device_sends_is_refused(tmp_path):
+def test_a_link_in_what_a_device_sends_is_refused():
     link = tarfile.TarInfo("a.1/record.json")
     link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
     with pytest.raises(StoreError):
-        unpack(_tar(link), tmp_path)
+        unpack(_tar(link))
 
 
 def _tar(member: tarfile.TarInfo) -> bytes:
