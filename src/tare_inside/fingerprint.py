@@ -212,7 +212,12 @@ def _digest(path):
 
 
 def main():
-    print(json.dumps(dict(gather(), sources=sources()), sort_keys=True))
+    found = gather()
+    try:
+        found["sources"] = sources()
+    except Exception:  # on odd entries of sys.path and odd modules; then the software is listed in every trial
+        pass
+    print(json.dumps(found, sort_keys=True))
 
 
 if __name__ == "__main__":

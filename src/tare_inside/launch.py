@@ -129,6 +129,8 @@ def _plain(data):
         return "{%s}" % ", ".join("%s: %s" % (quoted(name), _plain(value)) for name, value in data.items())
     if isinstance(data, list):
         return "[%s]" % ", ".join(map(_plain, data))
+    if not (data is None or isinstance(data, str) or type(data) in (int, float) and abs(data) < float("inf")):
+        raise ValueError("%r cannot be written as plain JSON" % (data,))
     return "null" if data is None else quoted(data) if isinstance(data, str) else repr(data)
 
 

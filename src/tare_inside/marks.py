@@ -23,8 +23,8 @@ import os
 import struct
 import sys
 import time
-from _thread import RLock
 from itertools import count as counter
+from itertools import islice
 from typing import Any, Dict, List, Tuple
 
 MAGIC = b"TAREMK1\0"
@@ -61,18 +61,16 @@ class _Names(dict):
     def __init__(self, memory):
         super().__init__()
         self._memory = memory
-        self._lock = RLock()
+        self._numbers = counter(1)  # one call: neither another thread nor a signal's handler gets the same
 
     def __missing__(self, name):
-        with self._lock:
-            taken = len(self)
-            if name in self or taken == _MOST_NAMES:
-                return self.get(name, 0)
-            text = name.encode("utf-8")[: _NAME_BYTES - 1]
-            at = _NAMES_AT + taken * _NAME_BYTES
-            self._memory[at : at + len(text)] = text  # before the id is used: a killed run leaves no nameless mark
-            self[name] = taken + 1
-            return taken + 1
+        number = next(self._numbers)
+        if number > _MOST_NAMES:
+            return 0
+        text = name.encode("utf-8")[: _NAME_BYTES - 1]
+        at = _NAMES_AT + (number - 1) * _NAME_BYTES
+        self._memory[at : at + len(text)] = text  # before the id is used: a killed run leaves no nameless mark
+        return self.setdefault(name, number)
 
 
 _GROUP = """
@@ -120,7 +118,7 @@ class _Buffer:
         self._capacity, self._owner = capacity, os.getpid()
         memory[:16] = MAGIC + struct.pack("<II", capacity, self._owner)
         self._names = _Names(memory)
-        self._lock, self._taken = RLock(), 0  # no two threads share a slot; a signal's handler may mark too
+        self._slots, self._taken = counter(), 0
         self._losses = counter(1)
         self._kept = {}  # (name, edge): how many slots it was given last
         self.kept = {}, {}, {}  # per edge: name -> an iterator of the slots that are kept for it, with its id in them
@@ -128,18 +126,21 @@ class _Buffer:
         self.times, self.steps = records.cast(_I64)[::2], records.cast("i")[2::4]
 
     def _take(self, count):
-        """So many slots, or what is left of them: where the first begins and the last ends."""
-        with self._lock:
-            first = self._taken
-            self._taken = end = min(first + count, self._capacity)
+        """So many slots, or what is left of them: where the first begins and the last ends.
+
+        They are taken in one call: no two threads share a slot, and a signal's handler may mark too.
+        """
+        last = next(islice(self._slots, count - 1, None)) if count else self._taken - 1
+        first, end = min(last + 1 - count, self._capacity), min(last + 1, self._capacity)
+        self._taken = end
         return HEADER_BYTES + first * _RECORD.size, HEADER_BYTES + end * _RECORD.size
 
     def mark(self, name, edge, step):
-        """Mark, and keep slots for the next marks of this kind: with each time twice as many."""
+        """Mark, and keep slots for the next marks of this kind: with each time twice as many, and few of the last."""
         if not (_CAN_WATCH_FORKS or os.getpid() == self._owner):
             return
         now, number = now_ns(), self._names[name]
-        count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1)
+        count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1, self.room() // 64 or 1)
         at, end = self._take(count)
         if at == end:
             return self._lose(1)

@@ -17,7 +17,7 @@ def dump(data: Any) -> bytes:
 def load(data: bytes) -> Any:
     """The reverse of `dump`; ValueError where this is not strict JSON."""
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -46,6 +46,12 @@ def _is_missing(value: Any) -> bool:
 
 def _refuse(value: object) -> NoReturn:
     raise StoreError(f"a {type(value).__name__} is not plain data, so it cannot be kept in a record: {value!r}")
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"{text[:40]} is beyond every number that is kept")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

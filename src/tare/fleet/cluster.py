@@ -108,6 +108,7 @@ class _Dask:
         for pending, outcome in outcomes.items():
             del self._open[pending]
             self._fetching.discard(pending)
+            self._fetched.pop(pending, None)
             self._outcomes[pending] = outcome
         self._fetch_more()
         return list(outcomes)
@@ -128,9 +129,11 @@ class _Dask:
     async def _fetch_one(self, pending: PendingQuestion) -> None:
         """The answer, from the worker that has it; an exception where one has come of the question."""
         try:
-            self._fetched[pending] = await pending.future.result()
+            answer = await pending.future.result()
         except (Exception, CancelledError, asyncio.CancelledError) as error:
-            self._fetched[pending] = error
+            answer = error
+        if pending in self._open:  # else it was declared lost
+            self._fetched[pending] = answer
         self._news.put(pending)
 
     def result(self, pending: PendingQuestion) -> Any:

@@ -78,7 +78,7 @@ class Incoming:
         self._intake = Intake(store)
         self._owners = owners or {}  # planned trials: the device of each
         self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
-        self._from: dict[Any, dict[str, None]] = {}  # the trials of each device: their ids are its own
+        self._from: dict[str, dict[str, None]] = {}  # the trials of each device: their ids are its own
         for record in store.records():
             self._know(record)
 
@@ -140,7 +140,7 @@ class Incoming:
         return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
 
     def _know(self, record: Record) -> None:
-        self._from.setdefault(record.settings.get("device"), {})[record.trial] = None
+        self._from.setdefault(str(record.settings.get("device")), {})[record.trial] = None
         self._records.setdefault(record.trial, {})[folder_name(record.trial, record.attempt)] = record
 
 

@@ -92,8 +92,12 @@ class Intake:
 
     def take_bytes(self, arrived: Sequence[Arrived]) -> list[Merged]:
         """Those that came as bytes, looked at by `sealed_in`: what came of each; on the disk when this returns."""
-        need_bytes = sum(entry.size_bytes for sealed, _ in arrived for entry in sealed.files.values())
-        return self._together(need_bytes, partial(self._written, arrived))
+        found: list[Merged] = []
+        for start in range(0, len(arrived), _TOGETHER):
+            some = arrived[start : start + _TOGETHER]
+            need_bytes = sum(entry.size_bytes for sealed, _ in some for entry in sealed.files.values())
+            found += self._together(need_bytes, partial(self._written, some))
+        return found
 
     def _together(self, need_bytes: int, stage: Callable[[Path], list[Merged]]) -> list[Merged]:
         """As many as are waited for together: `stage` puts them into a folder, and on the disk."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -47,7 +46,6 @@ from tare.records.sealed import Key, Shelf, folder_name, keys_in, manifest_for, 
 from tare.records.spool import SpoolReader
 
 _MARK_BYTES = 40
-Begun: TypeAlias = Future[str | None]  # the series of a trial on their way to the disk
 
 
 @dataclass(frozen=True)
@@ -67,11 +65,9 @@ class Content:
         return spooled + texts + _MARK_BYTES * len(self.marks) + 32768
 
 
-def seal(
-    root: Path, spool: Path, content: Content, note: Callable[[Record], None], begun: Begun | None = None
-) -> Record:
+def seal(root: Path, spool: Path, content: Content, note: Callable[[Record], None]) -> Record:
     """The sealed folder first, then the catalogue (`note`), then the spool goes. Returns the record as it was kept."""
-    record, damage = _make_sealed(root, spool, content, begun)
+    record, damage = _make_sealed(root, spool, content)
     note(record)
     if damage is None:
         remove_folder(spool)
@@ -89,10 +85,14 @@ def set_aside(spool: Path) -> Path:
     return aside
 
 
-def _make_sealed(root: Path, spool: Path, content: Content, begun: Begun | None) -> tuple[Record, str | None]:
-    half_made = root / TRIALS_FOLDER / (HALF_MADE + spool.name)
+def _make_sealed(root: Path, spool: Path, content: Content) -> tuple[Record, str | None]:
+    trials = root / TRIALS_FOLDER
+    name = folder_name(content.record.trial, content.record.attempt)
+    half_made = trials / (HALF_MADE + name)
+    remove_folder(half_made)
+    make_folder(half_made)
     try:
-        damage = _write_series(half_made, spool, content.marks) if begun is None else begun.result()
+        damage = _write_series(half_made, spool, content)
         _move_tables(spool / TABLES_FOLDER, half_made)
         sentence = f"some of its readings could not be read back ({damage})."
         record = plain(content.record, [Ruling("readings.damaged", "note", "", sentence)] if damage else ())
@@ -100,17 +100,14 @@ def _make_sealed(root: Path, spool: Path, content: Content, begun: Begun | None)
         write_file(half_made / ERR_FILE, content.err.encode("utf-8", "surrogatepass"))
         write_file(half_made / RECORD_FILE, strict_json.dump(record.as_json()))
         write_file(half_made / MANIFEST_FILE, manifest_for(half_made, content.lost_marks))
-        publish(half_made, root / TRIALS_FOLDER / spool.name)
+        publish(half_made, trials / name)
     except BaseException:
         remove_folder(half_made)
         raise
     return record, damage
 
 
-def _write_series(half_made: Path, spool: Path, marks: list[Any]) -> str | None:
-    """All that depends on no verdict, in a new folder; returns what was wrong with the spool."""
-    remove_folder(half_made)
-    make_folder(half_made)
+def _write_series(half_made: Path, spool: Path, content: Content) -> str | None:
     with SpoolReader(spool / SPOOL_FILE) as reader, engine(half_made / "spill") as db:
         channels: list[dict[str, Any]] = [dict(channel) for channel in reader.channels()]
         names = [channel["name"] for channel in channels]
@@ -119,7 +116,7 @@ def _write_series(half_made: Path, spool: Path, marks: list[Any]) -> str | None:
         for place, (count, quantiles) in distributions(db, counters).items():
             if place < len(channels):
                 channels[place] |= {"count": count, "quantiles": quantiles}
-        write_marks(db, half_made / MARKS_FILE, marks)
+        write_marks(db, half_made / MARKS_FILE, content.marks)
         damage = reader.damage
     remove_folder(half_made / "spill")
     settle_file(half_made / READINGS_FILE)
@@ -159,7 +156,6 @@ class Writer:
         self._root = root
         self._trial = draft.trial
         self._note = note
-        self._begun: Begun | None = None
 
     @property
     def raw(self) -> Path:
@@ -178,13 +174,6 @@ class Writer:
         with explained(self._root, f"keeping the draft of trial {self._trial}"):
             replace_file(self.spool.parent / DRAFT_FILE, strict_json.dump(draft.as_json()))
 
-    def begin_seal(self, marks: Iterable[MarkRow]) -> None:
-        """Write what the sampler left and these marks, in a thread of its own: `seal` waits for it."""
-        folder, pool = self.spool.parent, ThreadPoolExecutor(1)
-        half_made = self._root / TRIALS_FOLDER / (HALF_MADE + folder.name)
-        self._begun = pool.submit(_write_series, half_made, folder, list(marks))
-        pool.shutdown(wait=False)
-
     def seal(self, record: Record, marks: Iterable[MarkRow], out: str, err: str, lost_marks: int = 0) -> Record:
         """The end of the attempt: on the disk when this returns. Returns the record as it was kept."""
         self._check(record)
@@ -195,7 +184,7 @@ class Writer:
         content = Content(plain(replace(record, attempt=self.attempt)), list(marks), out, err, lost_marks)
         folder = self.spool.parent
         with explained(self._root, f"sealing trial {folder.name}", content.need_bytes(folder)):
-            return seal(self._root, folder, content, self._note, self._begun)
+            return seal(self._root, folder, content, self._note)
 
     def _check(self, record: Record) -> None:
         if record.trial != self._trial:

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -133,7 +132,6 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
             with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
-            run.writer.begin_seal(run.marks())  # while everything is closed
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)
@@ -247,13 +245,9 @@ class TrialRun:
         concluded = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
         record = _scrubbed(concluded, state.scrubber)
         out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
-        self.writer.seal(record, self.marks(), out, err, lost_marks=state.lost_marks)
+        beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
+        self.writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
         return record
-
-    def marks(self) -> list[Mark]:
-        """Those of the workload that is measured, and of those beside it under other names."""
-        beside = [renamed(tenant.marks, index) for index, tenant in enumerate(self.state.neighbours, 1)]
-        return [*self.state.marks, *chain(*beside)]
 
 
 def _secrets(trial: Trial) -> Scrubber:
@@ -393,8 +387,10 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"
     reported = read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
     sources = reported.pop("sources", None)
-    # Not where `env -u` goes before the launcher: what is asked here has variables that the job does not have.
-    if sources and isinstance(sources, dict) and shares_workdir(place) and job.argv[0] == place.python:
+    # Not where `env -u` goes before the launcher: what is asked here has variables that the job does not have. And not
+    # what something else printed, which does not know the interpreter that ran.
+    own = isinstance(sources, dict) and sources.get(place.python)
+    if own and shares_workdir(place) and job.argv[0] == place.python:
         software[key] = {name: reported[name] for name in SOFTWARE if name in reported}, sources
     return reported
 
@@ -403,8 +399,9 @@ def _software_key(trial: Trial, measured: Tenant) -> str:
     """What must be the same for two trials to run with the same software, beside the files."""
     place, job, own = measured.place, measured.job, str(measured.workdir)
     platforms = [(each.part_name(), each.fields()) for each in trial.cell.platforms]
+    workload = measured.workload.part_name(), measured.workload.fields()
     image = facts_of(place).get("image_id")
-    return repr((platforms, image, place.python, sorted(job.env.items()), job.cwd)).replace(own, "")
+    return repr((platforms, workload, image, place.python, sorted(job.env.items()), job.cwd)).replace(own, "")
 
 
 def _left(workdir: Path, name: str, state: TrialState) -> dict[str, Any]:

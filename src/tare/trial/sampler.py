@@ -380,7 +380,7 @@ class Watch:
             self.tally.fail(code, name, what, error)
 
     def take(self, tick: Tick) -> None:
-        """Poll every feed once."""
+        """Have every feed read once."""
         now_ns = self._host.clock.now_ns
         self.tally.note(tick)
         begin_ns = now_ns()

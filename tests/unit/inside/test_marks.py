@@ -229,6 +229,45 @@ def test_a_killed_process_leaves_every_mark_that_returned(tmp_path: Path) -> Non
     assert lost == 0
 
 
+def test_marks_of_a_signals_handler_are_all_there_under_their_names(tmp_path: Path) -> None:
+    marks.open_marks(str(tmp_path / "signals.bin"), capacity=60_000)
+    made: list[int] = []
+
+    def handler(*_: object) -> None:
+        made.append(len(made))
+        marks.point(f"signal{len(made) % 40}", made[-1])
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+    try:
+        for step in range(10_000):
+            marks.interval("whole", step, 1000 + step, 2000 + step)
+            marks.point(f"other{step % 40}", step)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        marks.close_marks()
+    loaded, lost = marks.load(str(tmp_path / "signals.bin"))
+
+    assert made
+    assert sorted((name, step) for _, name, _, step in loaded if name.startswith("signal")) == sorted(
+        (f"signal{(step + 1) % 40}", step) for step in made
+    )
+    assert len(loaded) == 30_000 + len(made)
+    assert lost == 0
+
+
+def test_a_buffer_is_filled_nearly_to_its_end_by_many_names(tmp_path: Path) -> None:
+    marks.open_marks(str(tmp_path / "full.bin"), capacity=1 << 15)
+    for step in range(1 << 15):
+        marks.point(f"name{step % 100}", step)
+    marks.close_marks()
+    loaded, lost = marks.load(str(tmp_path / "full.bin"))
+
+    assert len(loaded) > 0.97 * (1 << 15)
+    assert len(loaded) + lost == 1 << 15
+
+
 def test_a_name_that_was_imported_before_the_buffer_was_open_marks_into_it_and_into_the_next(tmp_path: Path) -> None:
     begin = marks.begin
     marks.close_marks()

@@ -490,8 +490,25 @@ def drawn_loop(kind: type[Steps], path: Path, seed: int) -> tuple[list[tuple[int
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_short_way_of_a_steady_loop_leaves_the_marks_of_the_general_rules(tmp_path: Path, seed: int) -> None:
+def test_the_short_way_of_a_steady_loop_leaves_the_marks_of_the_general_rules(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shortly, general = [0], Steps._end
+
+    def counted(self: Steps, end_ns: int) -> object:
+        shortly[0] -= self._optimisers != []
+        return general(self, end_ns)
+
+    finish = Steps.finish
+
+    def finished(self: Steps) -> None:
+        shortly[0] += self._optimisers != []
+        finish(self)
+
+    monkeypatch.setattr(Steps, "_end", counted)
+    monkeypatch.setattr(Steps, "finish", finished)
     short = drawn_loop(Steps, tmp_path / "short.bin", seed)
 
     assert len(short[0]) > 500
+    assert shortly[0] > 20
     assert short == drawn_loop(SlowSteps, tmp_path / "general.bin", seed)

@@ -119,9 +119,9 @@ def test_what_is_no_number_is_not_written(value: float) -> None:
         strict_json.dump({"x": [value]})
 
 
-@pytest.mark.parametrize("text", [b"NaN", b"[Infinity]", b'{"a": -Infinity}'])
+@pytest.mark.parametrize("text", [b"NaN", b"[Infinity]", b'{"a": -Infinity}', b"[1e999]", b"-1e400"])
 def test_what_is_no_number_is_not_read(text: bytes) -> None:
-    with pytest.raises(ValueError, match="is not a number that JSON knows"):
+    with pytest.raises(ValueError, match=r"is not a number that JSON knows|is beyond every number"):
         strict_json.load(text)
 
 

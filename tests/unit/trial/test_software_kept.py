@@ -154,3 +154,23 @@ def test_another_interpreter_and_a_new_folder_of_packages_are_seen(inside, host,
     inside()
     (packages / "more.pth").write_text(f"#{tmp_path}")  # the folder of packages stays as it is
     assert "torch" not in inside()
+
+
+def test_what_something_else_printed_is_not_kept(inside, host, packages) -> None:
+    forged = """import json, os, sys
+if sys.argv[0].endswith("fingerprint.py"):
+    print(json.dumps({"python": {"version": "9.9"}, "sources": {"/nowhere": None}}), flush=True)
+    os._exit(0)
+"""
+    (packages / "sitecustomize.py").write_text(forged)
+    wait_until_old()
+    assert inside()["python"]["version"] == "9.9"
+    (packages / "sitecustomize.py").unlink()
+    assert inside()["python"]["version"] != "9.9"
+
+
+def test_a_path_that_is_no_text_costs_only_the_keeping(inside, host, packages) -> None:
+    (packages / "sitecustomize.py").write_text("import pathlib, sys; sys.path.append(pathlib.Path('/tmp'))\n")
+    wait_until_old()
+    assert inside()["python"]["version"] == inside()["python"]["version"]
+    assert host.listed == 2

@@ -154,11 +154,14 @@ def locate(host: Host, folders: Mapping[str, str], controller: str) -> Located |
 
 
 def pids(host: Host, folders: Mapping[str, str]) -> set[int]:
-    """Every process in any folder of the group. One that went in the meantime is no error."""
+    """Every process in any folder of the group. One that went in the meantime is no error.
+
+    The kernel lists one that is not visible from here as 0, which as a target would be all of our own.
+    """
     found: set[int] = set()
     for folder in _distinct(folders):
         found |= {int(pid) for pid in _text(host, f"{folder}/cgroup.procs").split()}
-    return found
+    return found - {0}
 
 
 def empty(

@@ -138,7 +138,7 @@ def client(path: str, within_s: int) -> Any:
 
     version = None
     with contextlib.suppress(OSError):  # the SDK's own question for the version takes the engine 7 ms, this one 0.5
-        version = re.search(rb"(?i)\napi-version: *([0-9.]+)", _ping(path, within_s))
+        version = re.search(rb"(?i)\napi-version: *([0-9.]+)\r", _ping(path, within_s))
     with errors("answer"):
         spoken = version[1].decode() if version else "auto"
         return docker.DockerClient(base_url=f"{UNIX}{path}", version=spoken, timeout=within_s)

@@ -545,7 +545,7 @@ def _folders(paths: Iterable[str]) -> list[str]:
 def _existing(host: Host, paths: list[str]) -> list[str]:
     """The paths that are there, and where their links lead: a link on the root may point to another disk."""
     if isinstance(host, LocalHost):  # a command takes a millisecond, and this one starts one for each path
-        there = [each for path in paths if Path(path).exists() for each in (path, str(Path(path).resolve()))]
+        there = [each for path in paths if os.path.exists(path) for each in (path, os.path.realpath(path))]  # noqa: PTH110
         return list(dict.fromkeys(there))
     script = 'for path do if [ -e "$path" ]; then printf "%s\\n" "$path"; readlink -f -- "$path"; fi; done'
     return list(dict.fromkeys(host.run(["sh", "-c", script, "existing", *paths]).out.splitlines()))

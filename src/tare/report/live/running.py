@@ -99,7 +99,9 @@ def live_marks(marks_file: Path) -> Marks:
     whole = len(data) - (len(data) - HEADER_BYTES) % record.itemsize
     rows = np.frombuffer(data[HEADER_BYTES:whole] if names else b"", dtype=record)
     rows = rows[rows["t_ns"] > 0]
-    rows = rows[np.argsort(rows["t_ns"], kind="stable")][-_MARKS:]
+    if len(rows) > _MARKS:
+        rows = rows[rows["t_ns"] >= np.partition(rows["t_ns"], -_MARKS)[-_MARKS]]
+    rows = rows[np.argsort(rows["t_ns"], kind="stable")]
     edges = np.array(["begin", "end", "point"], object)
     return {
         "t_ns": rows["t_ns"],

@@ -213,3 +213,8 @@ def test_a_kernel_that_does_not_count_out_of_memory_kills_gives_no_number():
 
     assert tree.oom_kills(host, {"memory": "/m"}) is None
     assert tree.oom_kills(host, {"cpu": "/c"}) is None
+
+
+def test_a_process_that_cannot_be_seen_from_here_is_no_target():
+    host = FakeHost(files={"/sys/fs/cgroup/g/cgroup.procs": "0\n17\n"})
+    assert tree.pids(host, {"": "/sys/fs/cgroup/g"}) == {17}
