@@ -22,6 +22,7 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from hypothesis import settings
 
 import sshd_devices
 import sweeps
@@ -34,6 +35,8 @@ gc.disable()  # until all tests are collected: they stay, and looking at them ag
 _NUMBERS = itertools.count()
 load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with tare are read by hundreds of tests
 
+settings.register_profile("shared machine", deadline=None)  # how long an example takes is up to others
+settings.load_profile("shared machine")
 numpy_on_one_thread()  # of workers that share two cores, too
 
 # Where tests that need no disk have their folders: a store waits for its disk several times per trial.

@@ -136,14 +136,15 @@ def sources():
     """
     site = sys.modules.get("site")
     searched = sys.path + os.environ.get("LD_LIBRARY_PATH", "").split(":") + [getattr(site, "USER_SITE", None)]
-    paths = _mapped() | {sys.executable} | {getattr(each, "__file__", None) for each in list(sys.modules.values())}
+    mapped = {path for path in _mapped() if ".so" in os.path.basename(path) or not path.startswith("/dev/")}
+    paths = mapped | {sys.executable} | {getattr(each, "__file__", None) for each in list(sys.modules.values())}
     paths |= {_version_file("torch"), _version_file("numpy")}
     paths |= {os.path.dirname(path) for path in paths if path}
     paths = paths.union(*(glob.glob(os.path.join(glob.escape(folder), "*.pth")) for folder in sys.path))
     paths |= {os.path.join(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in ("pyvenv.cfg", "lib")}
     paths |= {os.path.join(os.path.dirname(sys.executable), "pyvenv.cfg"), "/etc/ld.so.cache", "/etc/ld.so.preload"}
-    own = (INSIDE, "/dev/", "/proc/")  # ours is copied for each trial
-    there = {path for path in paths.union(searched) if path and path.startswith("/") and not path.startswith(own)}
+    # Ours is copied for each trial; devices and shared memory that are mapped are no software.
+    there = {path for path in paths.union(searched) if path and path.startswith("/") and not path.startswith(INSIDE)}
     found = dict(zip(sorted(there), place.states(sorted(there))))
     newest_ns = max(state[-1] for state in found.values() if state)
     # What changes twice within a tick of the file system's clock has the same state.

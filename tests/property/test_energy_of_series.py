@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tare.figures.power_series import counted, integral
@@ -30,7 +30,6 @@ def inner(t_ns: np.ndarray, cut: tuple[float, float]) -> tuple[int, int]:
 CUTS = st.tuples(st.floats(0, 1), st.floats(0, 1))
 
 
-@settings(deadline=None)
 @given(POWERS, STEADY, CUTS)
 def test_a_constant_power_takes_power_times_time_on_every_grid(power, spans, cut):
     t_ns = times(spans)
@@ -42,7 +41,6 @@ def test_a_constant_power_takes_power_times_time_on_every_grid(power, spans, cut
     assert np.isclose(found.power_w, power)
 
 
-@settings(deadline=None)
 @given(POWERS, STEADY, CUTS, st.randoms(use_true_random=False))
 def test_readings_that_come_late_or_twice_change_nothing(power, spans, cut, random):
     t_ns = times(spans)
@@ -53,7 +51,6 @@ def test_readings_that_come_late_or_twice_change_nothing(power, spans, cut, rand
     assert np.isclose(integral(t_ns[order], watts[order], window).joules, integral(t_ns, watts, window).joules)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(1.0, 400.0), min_size=60, max_size=120), CUTS)
 def test_counter_and_integral_agree_where_the_counter_is_the_integral(watts, cut):
     """A counter that adds up the same piecewise linear power, read at the same moments."""
@@ -70,7 +67,6 @@ def test_counter_and_integral_agree_where_the_counter_is_the_integral(watts, cut
     assert abs(by_sum.joules - by_counter.joules) <= edges + 1e-6
 
 
-@settings(deadline=None)
 @given(POWERS, st.integers(30, 90), st.integers(5, 60), st.floats(0.5, 30.0))
 def test_a_gap_is_never_bridged(power, before, after, gap_s):
     """What is known of the window is what was sampled, and the gap is said."""
@@ -86,7 +82,6 @@ def test_a_gap_is_never_bridged(power, before, after, gap_s):
     )
 
 
-@settings(deadline=None)
 @given(POWERS, st.integers(30, 90), st.floats(0.5, 50.0))
 def test_a_counter_counts_on_through_a_gap(power, samples, gap_s):
     spans = [100_000_000] * samples + [round(gap_s * NS)] + [100_000_000] * samples
@@ -96,7 +91,6 @@ def test_a_counter_counts_on_through_a_gap(power, samples, gap_s):
     assert np.isclose(found.joules, power * (t_ns[-2] - t_ns[2]) / NS)
 
 
-@settings(deadline=None)
 @given(POWERS, st.integers(2, 57))
 def test_a_counter_that_went_backwards_is_partial(power, place):
     t_ns = times([100_000_000] * 60)
@@ -105,7 +99,6 @@ def test_a_counter_that_went_backwards_is_partial(power, place):
     assert any("backwards" in str(s) for s in counted(t_ns, joules, (int(t_ns[1]), int(t_ns[-2]))).problems)
 
 
-@settings(deadline=None)
 @given(POWERS, st.floats(1.0, 20.0))
 def test_nothing_is_made_up_before_the_first_sample_and_after_the_last(power, unseen_s):
     t_ns = times([100_000_000] * 100)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from metered import BARE, DOCKER, Held, idle_trials, trials
@@ -15,7 +15,6 @@ from tare.analysis.resources.energy import energy_findings
 WATTS, SECONDS, JOULES = st.floats(0.5, 500.0), st.floats(1e-4, 10.0), st.floats(0.0, 1000.0)
 
 
-@settings(deadline=None)
 @given(WATTS, WATTS, SECONDS, SECONDS, JOULES, JOULES, st.integers(1, 9), st.floats(0, 0.2), st.integers(0, 99))
 def test_the_three_parts_add_up_to_the_difference(w0, w1, t0, t1, j0, j1, n, noise, seed):
     bare = replace(BARE, idle_w=w0, step_s=t0, work_j=j0)
@@ -30,7 +29,6 @@ def test_the_three_parts_add_up_to_the_difference(w0, w1, t0, t1, j0, j1, n, noi
         assert found.work.low - 1e-6 * scale <= found.work.value <= found.work.high + 1e-6 * scale
 
 
-@settings(deadline=None)
 @given(WATTS, SECONDS, JOULES)
 def test_baseload_and_incremental_are_the_energy(watts, step_s, joules):
     place = replace(BARE, idle_w=watts, step_s=step_s, work_j=joules)

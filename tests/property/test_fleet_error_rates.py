@@ -107,7 +107,7 @@ def _trials(rng: np.random.Generator, devices: int) -> list[TrialRow]:
 SHARES = st.floats(-0.5, 0.5, allow_nan=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(SHARES, st.floats(0, 0.01)), min_size=3, max_size=12), SHARES)
 @example([(0.0, 0.0078125), (0.0, 0.0078125), (0.13671875, 0.0)], 0.2265625)  # one device outweighs all others
 def test_order_and_origin_do_not_matter(rows: list[tuple[float, float]], moved: float) -> None:

@@ -62,7 +62,7 @@ def assert_as_reference(run: Run, writes: Sequence[Write], divided: bool) -> Non
         assert NVM_S * writes_of.nvm + DISK_S * (writes_of.direct + waited) == pytest.approx(sum(latencies_s))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(raw_writes, st.lists(layers, min_size=1, max_size=3), st.booleans(), st.sampled_from([3, 64, 1 << 18]))
 def test_each_run_is_that_of_the_obvious_implementation(
     raw: Any, asked: list[Layer], divided: bool, piece: int
@@ -78,7 +78,7 @@ def test_each_run_is_that_of_the_obvious_implementation(
     assert found.distinct_pages == len(kept)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(raw_writes, layers, st.booleans(), st.sampled_from([3, 64, 1 << 20]), st.integers(1, 40))
 def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool, piece: int, stretch: int) -> None:
     assert IS_COMPILED, "the test set-up installs numba: without it this would compare Python with itself"
@@ -109,7 +109,6 @@ def test_a_page_has_one_number_and_another_page_another(keys: list[int]) -> None
     assert table.known == known.known == len(set(keys))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 30) | st.integers((1 << 62), (1 << 62) + 30), min_size=1, max_size=400), st.data())
 def test_hits_by_whole_arrays_are_those_of_the_stack(keys: list[int], data: st.DataObject) -> None:
     capacity, cut = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 100))

@@ -99,7 +99,7 @@ def test_of_all_answers_no_more_than_the_stated_share_break_a_limit_at_the_next_
 figures = st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(figures, st.integers(1, 7), st.floats(0.5, 8), st.floats(0.5, 0.99), st.integers(0, 2**16))
 def test_what_is_recommended_keeps_every_limit_at_least_as_surely_as_asked(modes, trials, at_most, confidence, seed):
     chance = np.random.default_rng(seed)
@@ -125,7 +125,7 @@ def test_what_is_recommended_keeps_every_limit_at_least_as_surely_as_asked(modes
         assert found.best.keeps_all >= confidence
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(figures, st.randoms(use_true_random=False))
 def test_the_recommendation_does_not_depend_on_the_order_of_rows(modes, chance):
     made = [
@@ -142,7 +142,7 @@ def test_the_recommendation_does_not_depend_on_the_order_of_rows(modes, chance):
     assert (found.best and found.best.settings) == (again.best and again.best.settings)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0.2, 5), st.floats(0.01, 1), st.floats(0.2, 5))
 def test_a_prediction_is_offered_only_where_its_interval_keeps_the_limit(value, width, at_most):
     made = [TrialRow.foreign({"mode": 0.0}, {"time": 0.1, "energy": 100.0}, f"0.{n}") for n in range(6)]

@@ -49,7 +49,7 @@ def made(data: dict[str, Any]) -> Study:
 
 
 @given(STUDIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_matrix_is_the_product_of_its_levels(data: dict[str, Any]) -> None:
     train = data["workload"]["torch_train"]
     levels = [data["platform"], train["batch"], train["workers"], train["lr"], data["control"]["page_cache"]]
@@ -63,7 +63,7 @@ def test_the_matrix_is_the_product_of_its_levels(data: dict[str, Any]) -> None:
 
 
 @given(STUDIES, st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_exclusions_take_out_exactly_what_they_name(data: dict[str, Any], draw: st.DataObject) -> None:
     batch = draw.draw(st.sampled_from(data["workload"]["torch_train"]["batch"]))
     platform = draw.draw(st.sampled_from(data["platform"]))
@@ -91,7 +91,7 @@ def test_exclusions_take_out_exactly_what_they_name(data: dict[str, Any], draw: 
 
 
 @given(STUDIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_every_block_holds_each_cell_exactly_once_and_each_baseline_cell_once_more(data: dict[str, Any]) -> None:
     with stand_ins():
         study = made(data)
@@ -109,7 +109,7 @@ def test_every_block_holds_each_cell_exactly_once_and_each_baseline_cell_once_mo
 
 
 @given(STUDIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_order_is_a_function_of_the_study_and_ids_are_unique(data: dict[str, Any]) -> None:
     with stand_ins():
         study = made(data)
@@ -123,7 +123,7 @@ def test_order_is_a_function_of_the_study_and_ids_are_unique(data: dict[str, Any
 
 
 @given(STUDIES, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_order_of_the_file_changes_no_id(data: dict[str, Any], random: Any) -> None:
     batch = data["workload"]["torch_train"]["batch"]
     data = data | {"compare": {"against": {"workload.batch": batch[0]}}}

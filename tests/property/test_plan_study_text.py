@@ -68,25 +68,25 @@ def answer(text: str | bytes) -> Study | None:
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_gets_an_answer(text: str) -> None:
     answer(text)
 
 
 @given(st.binary(max_size=300))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_bytes_get_an_answer(data: bytes) -> None:
     answer(data)
 
 
 @given(SCRAPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_scraps_of_a_study_get_an_answer(text: str) -> None:
     answer(text)
 
 
 @given(st.dictionaries(st.sampled_from([*KEYS, "limit", "period"]), PLAIN, max_size=8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_any_values_under_the_right_keys_get_an_answer(data: dict[str, Any]) -> None:
     whole = {"study": "s", "platform": "bare", "workload": "torch_train"} | data
 
@@ -113,7 +113,7 @@ def _finite(value: Any) -> bool:
         optional={"about": st.text(max_size=50), "limit": st.integers(1, 100).map(lambda n: f"{n} min")},
     )
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_good_study_written_as_json_is_a_good_study(data: dict[str, Any]) -> None:
     # JSON is YAML 1.2, but for the characters that a text file should not hold.
     assert answer(json.dumps(data)) is not None or "\\u0000" in json.dumps(data) or "\\ud" in json.dumps(data)

@@ -37,7 +37,7 @@ def only(table: ModeTable) -> Answer:
 some_modes = st.sets(st.integers(0, 39), min_size=4, max_size=10)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(kind=st.sampled_from(sorted(KINDS)), measured=some_modes, factor=st.floats(1e-3, 1e3))
 def test_another_unit_of_time_gives_the_same_prediction_in_that_unit(
     kind: str, measured: set[int], factor: float
@@ -50,7 +50,7 @@ def test_another_unit_of_time_gives_the_same_prediction_in_that_unit(
         np.testing.assert_allclose(other.figures["energy"].value, one.figures["energy"].value, rtol=0.02)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(kind=st.sampled_from(sorted(KINDS)), measured=some_modes)
 def test_a_prediction_is_finite_positive_and_inside_its_interval(kind: str, measured: set[int]) -> None:
     for each in only(table_of(pipeline(kind, 0.05, 2), measured)).predictions:
@@ -61,7 +61,7 @@ def test_a_prediction_is_finite_positive_and_inside_its_interval(kind: str, meas
         np.testing.assert_allclose(figures["power"] * figures["time"] * 1e-3, figures["energy"], rtol=1e-9)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(order=st.permutations(range(40)))
 def test_the_order_of_the_rows_does_not_matter(tmp_path_factory: object, order: list[int]) -> None:
     rows = pipeline("mixed", 0.03, 3)
@@ -76,7 +76,7 @@ def test_the_order_of_the_rows_does_not_matter(tmp_path_factory: object, order: 
     assert results[0] == results[1]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(
     device=st.floats(-1.2, 0.2), launch=st.floats(-1.2, 0.2), loader=st.floats(-0.8, 1.2), share=st.floats(-1.0, 1.0)
 )

@@ -14,7 +14,7 @@ slices_of = st.lists(st.tuples(st.integers(1, 60), st.integers(1, 60)), min_size
 spans = st.tuples(st.integers(0, 800), st.integers(0, 2000))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(slices=slices_of, steps=lengths, gaps=lengths, leave_out=st.integers(1, 4), paired=spans)
 def test_a_used_step_overlaps_no_stop(slices, steps, gaps, leave_out, paired):
     windows, at = [], 0

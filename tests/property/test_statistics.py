@@ -236,7 +236,7 @@ def two_sides(values, blocks=True):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=pairs, factor=st.floats(0.01, 100), blocks=st.booleans())
 def test_the_unit_of_the_values_does_not_matter(values, factor, blocks):
     (plain,) = quick(two_sides(values, blocks))
@@ -246,7 +246,7 @@ def test_the_unit_of_the_values_does_not_matter(values, factor, blocks):
     assert (scaled.low, scaled.high) == pytest.approx((plain.low, plain.high), rel=1e-6, abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=pairs, blocks=st.booleans())
 def test_turning_the_question_round_turns_the_answer_round(values, blocks):
     (there,) = compare(two_sides(values, blocks), against="bare", margin=0.0, resamples=0)
@@ -257,7 +257,7 @@ def test_turning_the_question_round_turns_the_answer_round(values, blocks):
     assert there.p == pytest.approx(back.p)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=pairs, shuffled=st.randoms(), blocks=st.booleans())
 def test_the_order_of_the_rows_does_not_matter(values, shuffled, blocks):
     rows = two_sides(values, blocks)
@@ -271,7 +271,7 @@ def test_the_order_of_the_rows_does_not_matter(values, shuffled, blocks):
     assert first.verdict == second.verdict
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(values=pairs, margin=st.floats(0, 0.5), blocks=st.booleans())
 def test_the_estimate_lies_in_its_interval_and_the_word_follows_from_it(values, margin, blocks):
     (found,) = compare(two_sides(values, blocks), against="bare", margin=margin, resamples=0)
@@ -284,7 +284,7 @@ def test_the_estimate_lies_in_its_interval_and_the_word_follows_from_it(values, 
     assert found.mde >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(values=st.lists(st.tuples(positive, positive), min_size=1, max_size=5), blocks=st.booleans())
 def test_below_six_there_is_never_an_interval_or_a_claim(values, blocks):
     (found,) = compare(two_sides(values, blocks), against="bare", margin=1e9)

@@ -72,7 +72,7 @@ def as_bits(readings: dict[str, Any]) -> dict[str, list[tuple[int, bytes]]]:
 
 
 # Slow hosts are shared by others: the number of examples is the limit, not the time of one.
-UNHURRIED = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+UNHURRIED = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 @UNHURRIED

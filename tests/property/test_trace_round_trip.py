@@ -36,7 +36,7 @@ def encoded(value: int, name: bytes, small: int, text: bytes) -> bytes:
     return common(7, 42) + fixed + text + b"\0"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.lists(record, max_size=12), min_size=1, max_size=5), st.sampled_from([4096, 16384]))
 def test_events_come_out_as_they_went_in(pages: list[list[tuple[int, int, bytes, int, bytes, str]]], page_bytes: int):
     layout, made, expected, begin = PageLayout(page_bytes), b"", [], 1000
@@ -60,7 +60,7 @@ def test_events_come_out_as_they_went_in(pages: list[list[tuple[int, int, bytes,
     assert list(zip(*(columns[name].tolist() for name in names), strict=True) if found else []) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 1 << 32), st.integers(1, 3), st.sampled_from([32, 256]))
 def test_no_bytes_make_the_walk_run_away_or_leave_its_pages(seed: int, pages: int, most: int):
     whole = np.random.default_rng(seed).integers(0, most, pages * 4096, np.uint8).tobytes()

@@ -107,6 +107,16 @@ def _not_restored(error: NotRestoredError) -> int:
     return error.exit_code
 
 
+def _wrong_usage(error: click.ClickException) -> int:
+    """As click shows it, but a long message is wrapped on a terminal."""
+    from tare.base.text import say
+
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+    say(f"Error: {error.format_message()}")
+    return error.exit_code
+
+
 def _interrupted() -> int:
     """130 and how the device stands, by its journal; 70 where something is not restored."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -151,8 +161,7 @@ def main() -> None:
     except click.exceptions.Exit as stop:
         sys.exit(stop.exit_code)
     except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
+        sys.exit(_wrong_usage(error))
     except NotRestoredError as error:
         sys.exit(_not_restored(error))
     except TareError as error:

@@ -170,7 +170,7 @@ def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 def _need_quantity(option: str, load: Mapping[str, Any], parse: Callable[[str], float], wanted: str) -> None:
     """More than zero, and with its unit; after a percentile, where it is a goal."""
-    found = _GOAL.fullmatch(str(load[option]).strip()) if option == "goal" else None
+    found = percentile_goal(load) if option == "goal" else None
     try:
         good = parse(found[2] if found else load[option]) > 0
     except ValueError:
@@ -214,9 +214,14 @@ class Found:
     tried: dict[float, float] = field(default_factory=dict)  # rate -> the share of good requests
 
 
+def percentile_goal(serving: Mapping[str, Any]) -> re.Match[str] | None:
+    """The percentile and the time of a goal like `p99 < 300 ms`; None where the goal is a time alone."""
+    return _GOAL.fullmatch(str(serving.get("goal", "")).strip())
+
+
 def ramp_goal(serving: dict[str, Any], margin: float) -> float | None:
     """The share of requests that must be good, of a goal like `p99 < 300 ms`; None where the goal is a time alone."""
-    found = _GOAL.fullmatch(str(serving.get("goal", "")).strip())
+    found = percentile_goal(serving)
     if found is None:
         return None
     need("rate" not in serving and "trace" not in serving, f"--goal {serving['goal']!r} finds the rate: leave --rate.")

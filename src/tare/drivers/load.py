@@ -181,9 +181,7 @@ def arrivals_s(kind: str, count: int, rate: float, seed: int, burst: int = 1, tr
     """Seconds after the start at which each request is due; independent of how quick the answers are."""
     if kind == "trace":
         assert trace is not None
-        times = [float(line.split(",")[0]) for line in trace.read_text().splitlines() if line.strip()]
-        if not times:
-            raise ValueError(f"{trace} has no times: one in seconds on each line")
+        times = recorded_s(trace)
         return [time - min(times) for time in sorted(times)][:count]
     if kind == "even":
         return [number / rate for number in range(count)]
@@ -192,6 +190,22 @@ def arrivals_s(kind: str, count: int, rate: float, seed: int, burst: int = 1, tr
     # gap by gap, the rate of a few hundred requests would be off by some percent, and with it the knee.
     times = sorted(chance.uniform(0, count / rate) for _ in range(math.ceil(count / together)))
     return [at for at in times for _ in range(together)][:count]
+
+
+def recorded_s(trace: Path) -> list[float]:
+    """The times of a recording, one at the start of each line; a `ValueError` names the line that has none."""
+    times: list[float] = []
+    for number, line in enumerate(trace.read_text().splitlines(), 1):
+        first = line.split(",")[0]
+        try:
+            times += [float(first)] if line.strip() else []
+            if not math.isfinite(sum(times[-1:])):
+                raise ValueError
+        except ValueError:
+            raise ValueError(f"{trace}, line {number}: {first[:40]!r} is no time in seconds") from None
+    if not times:
+        raise ValueError(f"{trace} has no times: one in seconds on each line")
+    return times
 
 
 def requests_of(api: str, path: Path | None) -> list[Request]:

@@ -299,7 +299,7 @@ def _as_json(each: Comparison) -> dict[str, Any]:
     return {**each.as_json(), "notes": notes}
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     n=st.integers(6, 12),
     effect=st.sampled_from([-0.04, 0.0, 0.02, 0.2]),

@@ -101,6 +101,14 @@ def test_a_recorded_trace_is_taken_as_it_is_and_starts_at_zero(tmp_path: Path) -
         arrivals_s("trace", 10, 1, 0, trace=trace)
 
 
+@pytest.mark.parametrize("wrong", ["GET /", "5s, 1", "nan", "inf"])
+def test_a_line_of_a_trace_without_a_time_is_named(tmp_path: Path, wrong: str) -> None:
+    trace = tmp_path / "trace"
+    trace.write_text(f"0.5\n\n{wrong}\n")
+    with pytest.raises(ValueError, match=r"line 3: .* is no time in seconds"):
+        arrivals_s("trace", 10, 1, 0, trace=trace)
+
+
 def test_a_file_of_requests_has_paths_bodies_and_prompts(tmp_path: Path) -> None:
     file = tmp_path / "requests"
     file.write_text('/a\n{"path": "/b", "body": {"x": 1}}\n{"path": "/c", "method": "PUT", "body": "text"}\n')

@@ -69,7 +69,7 @@ def test_progress_goes_up_to_the_count(tmp_path: Path) -> None:
     assert heard == sorted(heard)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     broken=st.lists(st.sampled_from(range(7)), max_size=7, unique=True),
     how=st.sampled_from(["missing", "short", "changed"]),

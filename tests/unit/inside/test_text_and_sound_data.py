@@ -317,7 +317,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, line: bytes, said: str) -> None:
         criteo.Dataset(str(tmp_path))[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     contents=st.lists(
         st.lists(st.integers(0, 90_000).map(lambda size: b"x" * size), min_size=1, max_size=6), min_size=1, max_size=3

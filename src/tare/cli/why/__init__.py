@@ -30,7 +30,14 @@ from tare.cli.scaffold import (
     width,
 )
 from tare.cli.studies import python_option, with_interpreter
-from tare.cli.weigh import chosen_workload, minutes_option, script_options, server_options, steps_option
+from tare.cli.weigh import (
+    chosen_workload,
+    minutes_option,
+    percentile_goal,
+    script_options,
+    server_options,
+    steps_option,
+)
 from tare.cli.why.runs import Apart, Layering, Trying, are_stores, explain_stores, layer_options, taken_apart
 
 if TYPE_CHECKING:
@@ -185,6 +192,11 @@ def command(
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
         explain_stores(command_line, trying, margin, metric, as_json)
         return
+    need(
+        percentile_goal(serving) is None,
+        "--goal with a percentile searches for a rate, which `tare weigh` does: give `tare why` a time alone, "
+        "--goal '300 ms', and the --rate to explain.",
+    )
     need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(command_line)!r}.")
     work = chosen_workload(
         workload, command_line, serving, script, image=bool(container.image), steps=steps, minutes=minutes

@@ -16,7 +16,7 @@ from tare.base.host import Host, Job, LocalHost, shares_workdir
 from tare.base.rulings import Ruling, obstacle
 from tare.base.text import script_and_options
 from tare.base.units import PositiveSeconds, parse_share
-from tare.drivers.load import requests_of
+from tare.drivers.load import recorded_s, requests_of
 from tare.drivers.places import launched
 from tare.drivers.torch_programs import Rate
 from tare.parts.protocols import Json, Machine
@@ -104,11 +104,13 @@ class Server(command.Command):
         for file in (self.requests, self.trace):
             if file is not None and not file.is_file():
                 found.append(obstacle("needs.file", f"no file {file}."))
-        if self.requests is not None and self.requests.is_file():
-            try:
+        try:
+            if self.requests is not None and self.requests.is_file():
                 requests_of(self.api, self.requests)
-            except ValueError as error:
-                found.append(obstacle("needs.file", f"{error}."))
+            if self.trace is not None and self.trace.is_file():
+                recorded_s(self.trace)
+        except ValueError as error:
+            found.append(obstacle("needs.file", f"{error}."))
         return found
 
     def title(self) -> str:

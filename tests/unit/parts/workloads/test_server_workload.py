@@ -185,6 +185,12 @@ def test_a_missing_file_of_requests_is_an_obstacle(tmp_path: Path) -> None:
     assert [each.code for each in server.obstacles(LocalHost())] == ["needs.file"]
 
 
+def test_a_wrong_line_of_a_trace_is_found_before_the_first_trial(tmp_path: Path) -> None:
+    (tmp_path / "times").write_text("0.1\nGET /\n")
+    server = Server(argv=("true",), port=8000, arrivals="trace", trace=tmp_path / "times")
+    assert "line 2: 'GET /' is no time in seconds" in [str(each) for each in server.obstacles(LocalHost())][-1]
+
+
 @pytest.mark.parametrize(
     ("fields", "title"),
     [
