@@ -30,7 +30,7 @@ from benchmarks.pretended_devices import CLAIMS, ROOT, SCENE, TEMPLATE, Scene
 from benchmarks.rounds import Rounds
 
 HERE = Path(__file__).parent.parent
-PATIENCE_S = 8.0
+PATIENCE_S = 8.0  # with a device that does not answer; more where thousands of devices share a few cores
 STUDY = "study: pretended\nplatform: bare\nworkload: 'null'\nprobes: [cpu]\nrepeat: {trials}\naa: false\n"
 
 
@@ -94,7 +94,9 @@ def kill_at_work(pid: int, root: Path, devices: int) -> None:
 # One size
 
 
-def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, profile: Path | None) -> dict[str, Any]:
+def run_once(
+    folder: Path, devices: int, trials: int, root: Path, kill: bool, profile: Path | None, patience_s: float
+) -> dict[str, Any]:
     """As `tare run --fleet` does it, and what that took."""
     from tare.api.running import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
@@ -120,7 +122,7 @@ def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, pr
                 store.plan([row(trial) for each in plans.values() for trial in each])
             task = Task(study_text(study), "pretended.yaml", name_on_devices(store), os.urandom(4).hex())
             fleet = FleetRun(
-                study, task, plans, store, cluster, teller, Interruption(teller.note), PATIENCE_S,
+                study, task, plans, store, cluster, teller, Interruption(teller.note), patience_s,
                 pretended_devices.drive,
             )  # fmt: skip
             merging = MergeClock(fleet)
@@ -147,7 +149,14 @@ def run_once(folder: Path, devices: int, trials: int, root: Path, kill: bool, pr
 
 
 def measured(
-    devices: int, trials: int, trial_s: float, *, kill: bool = False, profile: Path | None = None, again: bool = False
+    devices: int,
+    trials: int,
+    trial_s: float,
+    *,
+    kill: bool = False,
+    profile: Path | None = None,
+    again: bool = False,
+    patience_s: float = PATIENCE_S,
 ) -> dict[str, Any]:
     fast = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(prefix="tare-pretended-") as name, tempfile.TemporaryDirectory(dir=fast) as there:
@@ -155,13 +164,13 @@ def measured(
         gone = vanishing(devices, trials)
         lay_out(root, sealed_trial(folder), Scene(trial_s, vanish=gone))
         sent = sum(path.stat().st_size for path in (root / TEMPLATE).glob("*/*"))
-        found = run_once(folder, devices, trials, root, kill, profile)
+        found = run_once(folder, devices, trials, root, kill, profile, patience_s)
         found |= {"devices": devices, "trials": trials, "record_kb": sent / 1e3, "delay": delays(root)}
         found["accounted"] = accounted(folder, root, devices, trials)
         assert set(found["accounted"]["left_on"]) <= set(gone) | set(found["gone"])
         if again:  # the devices are there again: what they have is collected, and the rest is run
             (root / SCENE).write_text(json.dumps(asdict(Scene(trial_s))))
-            found["again"] = run_once(folder, devices, trials, root, False, None)["outcome"]
+            found["again"] = run_once(folder, devices, trials, root, False, None, patience_s)["outcome"]
             found["accounted_again"] = accounted(folder, root, devices, trials)
         return found
 
@@ -189,6 +198,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--devices", type=int, action="append")
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--trial-s", type=float, default=3.0, help="how long a pretended trial takes")
+    parser.add_argument("--patience-s", type=float, default=PATIENCE_S, help="with a device that does not answer")
     parser.add_argument("--idle", type=float, help="only wait so many seconds, and say what the workers take")
     parser.add_argument("--kill", action="store_true", help="kill a process of workers in mid-run")
     parser.add_argument("--again", action="store_true", help="a second run, which collects what vanished devices have")
@@ -204,7 +214,10 @@ def main(arguments: Sequence[str]) -> None:
         return
     found = (
         idle(sizes[0], given.idle) if given.idle
-        else measured(sizes[0], given.trials, given.trial_s, kill=given.kill, profile=given.profile, again=given.again)
+        else measured(
+            sizes[0], given.trials, given.trial_s, kill=given.kill, profile=given.profile, again=given.again,
+            patience_s=given.patience_s,
+        )
     )  # fmt: skip
     if not given.idle:
         kept = Rounds()

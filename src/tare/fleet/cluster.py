@@ -89,6 +89,12 @@ class _Dask:
         self._send(pending, send)
         return pending
 
+    def _leave(self, within_s: float = 2.0) -> None:
+        """Close the client; connections for which that is too short break when the processes end."""
+        if self._client is not None:
+            with suppress(TimeoutError):
+                self._client.close(timeout=within_s)
+
     def _send(self, pending: PendingQuestion, send: Callable[[], Any]) -> None:
         pending.future, pending.host = send(), self._host_of(pending.name)
         pending.future.add_done_callback(lambda _: self._news.put(pending))
@@ -237,8 +243,7 @@ class OwnCluster(_Dask):
         self._processes.await_host(fresh)
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close(timeout=2)
+        self._leave(2 + len(self._hosts) / 200)
         self._processes.close()
 
     def _host_of(self, name: str) -> Host | str | None:
@@ -279,7 +284,7 @@ class ThereCluster(_Dask):
         raise TareError(f"the worker {pending.name} is gone, and is not ours to start again.")
 
     def close(self) -> None:
-        self._client.close(timeout=2)
+        self._leave()
 
     def _host_of(self, name: str) -> Host | str | None:
         return self._now().get(name, NOWHERE)

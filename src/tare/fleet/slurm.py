@@ -184,8 +184,7 @@ class SlurmCluster(ThereCluster):
     def close(self) -> None:
         with ExitStack() as stack:  # one that cannot be cancelled leaves neither the others nor the keys
             stack.callback(self._processes.close)
-            if self._client is not None:
-                stack.callback(self._client.close, timeout=2)
+            stack.callback(self._leave)
             for job in self._jobs.values():
                 stack.callback(_cancel, job)
 
