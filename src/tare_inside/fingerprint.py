@@ -29,6 +29,9 @@ _LIBRARY = re.compile(
 _VERSION = re.compile(r"^(?:__)?version(?:__)?\b[^=]*= *['\"]([^'\"]+)", re.MULTILINE)
 _PIECE_BYTES = 1 << 20
 SOFTWARE = ("python", "libc", "torch", "numpy", "libraries")  # of what is gathered; the rest is of the process
+_OTHER_CLOCKS = (
+    "squashfs", "erofs", "fuse", "nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "lustre", "gpfs", "beegfs", "afs",
+)  # fmt: skip
 
 
 def gather():
@@ -128,8 +131,11 @@ def _mapped():
     return {line.split()[-1] for line in place.read("/proc/self/maps").splitlines() if "/" in line}
 
 
-def sources():
-    """Every file and folder that decides what is found of the software, with its state; nothing if one is quite new.
+def sources(begun_s):
+    """Every file and folder that decides what is found of the software, with its state.
+
+    Nothing if one is newer than a second before the first of them was read, or on a file system whose times are not
+    this machine's: those of an image are made up, those of a network's are a server's.
 
     As long as they stay as they are the answers do too: modules and libraries of this process with their folders, what
     Python and the linker search, also where nothing is yet, and the files that name further folders.
@@ -143,12 +149,15 @@ def sources():
     paths = paths.union(*(glob.glob(os.path.join(glob.escape(folder), "*.pth")) for folder in sys.path))
     paths |= {os.path.join(prefix, name) for prefix in (sys.prefix, sys.base_prefix) for name in ("pyvenv.cfg", "lib")}
     paths |= {os.path.join(os.path.dirname(sys.executable), "pyvenv.cfg"), "/etc/ld.so.cache", "/etc/ld.so.preload"}
+    paths |= {"/lib", "/usr/lib", "/usr/local/lib"}.union(glob.glob("/etc/ld-musl-*.path"))  # musl has no cache
     # Ours is copied for each trial; devices and shared memory that are mapped are no software.
     there = {path for path in paths.union(searched) if path and path.startswith("/") and not path.startswith(INSIDE)}
     found = dict(zip(sorted(there), place.states(sorted(there))))
     newest_ns = max(state[-1] for state in found.values() if state)
+    kinds = set(place.file_systems(None, {path: path for path in found}).values())
+    made_up = any(kind.startswith(_OTHER_CLOCKS) for kind in kinds)
     # What changes twice within a tick of the file system's clock has the same state.
-    return found if newest_ns < (time.time() - 1) * 1e9 and "\n" not in "".join(there) else {}
+    return {} if made_up or newest_ns >= (begun_s - 1) * 1e9 or "\n" in "".join(there) else found
 
 
 def _optimiser_path(torch):
@@ -213,9 +222,10 @@ def _digest(path):
 
 
 def main():
+    begun_s = time.time()
     found = gather()
     try:
-        found["sources"] = sources()
+        found["sources"] = sources(begun_s)
     except Exception:  # on odd entries of sys.path and odd modules; then the software is listed in every trial
         pass
     print(json.dumps(found, sort_keys=True))

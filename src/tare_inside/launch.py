@@ -35,6 +35,8 @@ def launch(argv):
     pid = _start(argv)
     _, status, usage = os.wait4(pid, 0)
     end_ns = now_ns()
+    for number in _FORWARDED:
+        signal.signal(number, signal.SIG_IGN)  # there is nobody to stop any more, and its pid may be another's soon
     return {
         "start_ns": start_ns,
         "end_ns": end_ns,

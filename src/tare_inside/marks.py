@@ -140,7 +140,8 @@ class _Buffer:
         if not (_CAN_WATCH_FORKS or os.getpid() == self._owner):
             return
         now, number = now_ns(), self._names[name]
-        count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1, self.room() // 64 or 1)
+        kinds = len(self._kept) + 1  # each of which may leave as many unused as were kept for it
+        count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1, self.room() // (64 * kinds) or 1)
         at, end = self._take(count)
         if at == end:
             return self._lose(1)
@@ -237,9 +238,10 @@ def resume(buffer):
     """Take marks into a buffer again that was open before another. No other thread may mark while this is done."""
     global _buffer, _may_open, _begins, _ends, _points, _times, _steps
     _buffer, _may_open = buffer, False
+    _begins, _ends, _points = {}, {}, {}  # first: a signal's handler takes no slot of the one for the other
     if buffer is not None:  # else a thread that has a slot may still need them
         _times, _steps = buffer.times, buffer.steps
-    _begins, _ends, _points = ({}, {}, {}) if buffer is None else buffer.kept
+        _begins, _ends, _points = buffer.kept
 
 
 if _CAN_WATCH_FORKS:

@@ -23,6 +23,7 @@ from tare_inside.jobs import remove_tree
 
 HALF_MADE = ".tmp-"  # how the name of a file begins that is not whole yet
 NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_AT_ONCE = 32  # files that are open at once
 FULL = (errno.ENOSPC, errno.EDQUOT)
 _SQLITE_ERRNO = {sqlite3.SQLITE_FULL: errno.ENOSPC, sqlite3.SQLITE_READONLY: errno.EROFS}
 
@@ -81,6 +82,12 @@ def write_file(path: Path, data: bytes) -> None:
 def write_files(folder: Path, files: Mapping[str, memoryview]) -> None:
     """A new folder with these files: written first, then waited for, which the disk does together."""
     make_folder(folder)
+    names = list(files)
+    for start in range(0, len(names), _AT_ONCE):
+        _write_some(folder, {name: files[name] for name in names[start : start + _AT_ONCE]})
+
+
+def _write_some(folder: Path, files: Mapping[str, memoryview]) -> None:
     opened: list[int] = []
     try:
         for name, data in files.items():

@@ -90,7 +90,7 @@ class FileFeed:
         for parser, path, t_ns, text in taken:
             try:
                 readings += parser(t_ns, text)
-            except (ValueError, LookupError, ArithmeticError):
+            except Exception:  # a parser of somebody else's may raise anything: the other ticks are kept
                 self.errors[_name(path)] += 1
         return readings
 

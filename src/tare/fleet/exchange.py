@@ -78,7 +78,7 @@ class Incoming:
         self._intake = Intake(store)
         self._owners = owners or {}  # planned trials: the device of each
         self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
-        self._from: dict[str, dict[str, None]] = {}  # the trials of each device: their ids are its own
+        self._from: dict[str, dict[str, Record]] = {}  # by device and TRIAL.ATTEMPT
         for record in store.records():
             self._know(record)
 
@@ -128,20 +128,20 @@ class Incoming:
 
     def names_from(self, device: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
-        return sorted(name for trial in self._from.get(device, ()) for name in self._records[trial])
+        return sorted(self._from.get(device, ()))
 
     def of_device(self, device: str) -> list[Record]:
         """Every attempt on this device that is here, those at one trial oldest first."""
-        of_one = (self._records[trial].values() for trial in self._from.get(device, ()))
-        return [record for its in of_one for record in sorted(its, key=lambda record: record.attempt)]
+        return sorted(self._from.get(device, {}).values(), key=lambda record: (record.trial, record.attempt))
 
     def newest(self, trial: str) -> Record | None:
         """The newest attempt at this trial."""
         return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
 
     def _know(self, record: Record) -> None:
-        self._from.setdefault(str(record.settings.get("device")), {})[record.trial] = None
-        self._records.setdefault(record.trial, {})[folder_name(record.trial, record.attempt)] = record
+        name = folder_name(record.trial, record.attempt)
+        self._from.setdefault(str(record.settings.get("device")), {})[name] = record
+        self._records.setdefault(record.trial, {})[name] = record
 
 
 def name_on_devices(store: Store) -> str:

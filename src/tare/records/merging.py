@@ -119,19 +119,22 @@ class Intake:
 
     def _written(self, arrived: Sequence[Arrived], staging: Path) -> list[Merged]:
         """What is refused here, the disk's refusals too, is one trial's: the others are kept."""
+        finals = {each.folder.name: self._into.root / TRIALS_FOLDER / each.folder.name for each, _ in arrived}
+        there = {name: _manifest(final) for name, final in finals.items() if final.exists()}
         new: dict[str, Arrived] = {}
-        found: list[Merged | None] = []
-        for sealed, held in arrived:
-            name, final = sealed.folder.name, self._into.root / TRIALS_FOLDER / sealed.folder.name
-            if name in new or final.exists():
-                there = new[name][1][MANIFEST_FILE] if name in new else _manifest(final)
-                found.append(_not_new(name, name, final, there == held[MANIFEST_FILE]))
-            else:
-                new[name] = sealed, held
-                found.append(None)
+        for each in arrived:
+            if each[0].folder.name not in there:
+                new.setdefault(each[0].folder.name, each)
         write = self._pool.map if len(new) > 1 else map
-        written = iter(write(partial(_write, staging), new.values()))
-        return [merged or next(written) for merged in found]
+        written = dict(zip(new, write(partial(_write, staging), new.values()), strict=True))
+        there |= {name: bytes(new[name][1][MANIFEST_FILE]) for name, merged in written.items() if merged.copied}
+        found = []
+        for each in arrived:
+            name = each[0].folder.name
+            is_first = new.get(name) is each
+            same = name in there and there[name] == each[1][MANIFEST_FILE]
+            found.append(written[name] if is_first or name not in there else _not_new(name, name, finals[name], same))
+        return found
 
 
 def _write(staging: Path, arrived: Arrived) -> Merged:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tare.fleet import cluster as cluster_module
-from tare.fleet.cluster import PendingQuestion, _Dask
+from tare.fleet.cluster import OwnCluster, PendingQuestion, _Dask
 from tare.fleet.dask_processes import PER_HOST
 
 pytestmark = pytest.mark.machine("distributed")
@@ -132,3 +132,18 @@ def test_only_so_many_processes_of_workers_come_up_at_once(monkeypatch: pytest.M
     monkeypatch.setattr("distributed.Client", lambda *_, **__: None)
     cluster_module.OwnCluster([f"dev-{number}" for number in range(20 * PER_HOST)])
     assert (len(most), max(most), coming) == (20, cluster_module._COMING_UP, [])
+
+
+def test_a_client_that_takes_too_long_to_close_does_not_keep_the_processes_from_ending() -> None:
+    ended, told_s = [], []
+
+    def close(timeout: float) -> None:
+        told_s.append(timeout)
+        raise TimeoutError
+
+    cluster = object.__new__(OwnCluster)
+    cluster._client, cluster._hosts = SimpleNamespace(close=close), dict.fromkeys(map(str, range(10_000)))
+    cluster._processes = SimpleNamespace(close=lambda: ended.append(True))
+    cluster.close()
+    assert ended == [True]
+    assert told_s[0] > 30  # thousands of connections do not close within two seconds

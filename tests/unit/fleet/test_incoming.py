@@ -6,6 +6,7 @@ import errno
 import io
 import json
 import os
+import resource
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -177,6 +178,40 @@ def test_a_disk_that_is_full_while_one_trial_is_written_leaves_the_others(store,
     assert "No space left" in taken[0].refused[0]
     assert taken[1].copied == ("b1.1",)
     assert {path.name for path in (store.root / "trials").iterdir()} == {"b1.1"}
+
+
+def test_a_trial_that_came_twice_and_was_not_kept_is_not_there(store, tmp_path, monkeypatch):
+    def full(folder: Path, files: Mapping[str, memoryview]) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    one = sent(tmp_path, ("a1", "one"))
+    monkeypatch.setattr("tare.records.merging.write_files", full)
+    taken = Incoming(store).keep([("one", one), ("one", one)])
+    assert [(each.there, "No space left" in each.refused[0]) for each in taken] == [((), True)] * 2
+
+
+def test_a_device_is_not_known_by_what_another_one_sent_of_a_trial_with_the_same_id(store, tmp_path):
+    store.begin(record("a1", 0, "one")).seal(record("a1", 1, "one"), [], "", "")
+    other = Store.create(tmp_path / "other", {"study": "s"}, "")
+    made = io.BytesIO()
+    with other, tarfile.open(fileobj=made, mode="w") as archive:
+        for attempt in (1, 2):
+            other.begin(record("a1", 0, "two")).seal(record("a1", attempt, "two"), [], "", "")
+        archive.add(other.root / "trials" / "a1.2", arcname="a1.2")
+    known = Incoming(store)
+    known.keep([("two", made.getvalue())])
+    assert (known.names_from("one"), known.names_from("two")) == (["a1.1"], ["a1.2"])
+    assert [each.attempt for each in known.of_device("one")] == [1]
+
+
+def test_a_trial_of_many_files_takes_few_descriptors(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len([*Path("/proc/self/fd").iterdir()]) + 50, before[1]))
+    try:
+        write_files(tmp_path / "many", {f"file-{number}": memoryview(b"x") for number in range(400)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert len(list((tmp_path / "many").iterdir())) == 400
 
 
 def test_a_ledger_that_could_not_be_written_has_no_half_a_line_and_is_written_later(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import signal
@@ -232,10 +233,12 @@ def test_a_killed_process_leaves_every_mark_that_returned(tmp_path: Path) -> Non
 def test_marks_of_a_signals_handler_are_all_there_under_their_names(tmp_path: Path) -> None:
     marks.open_marks(str(tmp_path / "signals.bin"), capacity=60_000)
     made: list[int] = []
+    numbers = itertools.count()
 
     def handler(*_: object) -> None:
-        made.append(len(made))
-        marks.point(f"signal{len(made) % 40}", made[-1])
+        number = next(numbers)  # a handler may be interrupted by the next signal
+        made.append(number)
+        marks.point(f"signal{(number + 1) % 40}", number)
 
     before = signal.signal(signal.SIGALRM, handler)
     signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
@@ -319,3 +322,17 @@ def test_no_page_is_touched_for_the_first_time_in_the_timed_loop(in_memory: Path
         marks.close_marks()
 
     assert faults < 64
+
+
+def test_a_small_buffer_with_many_names_loses_nothing_that_has_room(tmp_path: Path) -> None:
+    path = tmp_path / "small.bin"
+    marks.open_marks(str(path), capacity=4096)
+    try:
+        for step in range(20):
+            for name in range(100):
+                marks.begin(f"n{name}", step)
+                marks.end(f"n{name}", step)
+    finally:
+        marks.close_marks()
+    loaded, lost = marks.load(str(path))
+    assert (len(loaded), lost) == (4000, 0)

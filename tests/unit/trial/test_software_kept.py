@@ -174,3 +174,31 @@ def test_a_path_that_is_no_text_costs_only_the_keeping(inside, host, packages) -
     wait_until_old()
     assert inside()["python"]["version"] == inside()["python"]["version"]
     assert host.listed == 2
+
+
+def test_what_changes_while_it_is_listed_is_not_kept(inside, packages) -> None:
+    """A slow disk: the version was read, and changes more than a second before the states of the files are."""
+    install(packages, "77.1")
+    (packages / "sitecustomize.py").write_text(
+        "import hashlib, pathlib, sys, time\nreal, calls = hashlib.sha256, []\n"
+        "def slow(*given):\n    if not calls:\n        calls.append(1)\n"
+        f"        path = pathlib.Path({str(packages)!r}, 'torch', 'version.py')\n"
+        "        if '77.1' in path.read_text():\n"
+        "            path.write_text(\"__version__ = '77.2'\\n\")\n            time.sleep(1.3)\n"
+        "    return real(*given)\nhashlib.sha256 = slow\n"
+    )
+    wait_until_old()
+    assert inside()["torch"] == {"version": "77.1"}
+    assert inside()["torch"] == {"version": "77.2"}
+
+
+def test_software_on_a_file_system_with_times_of_its_own_is_listed_each_time(inside, host, packages) -> None:
+    (packages / "sitecustomize.py").write_text(
+        "import sys\nif sys.argv[0].endswith('fingerprint.py'):\n"
+        "    sys.path.insert(0, sys.argv[0].rsplit('/', 2)[0])\n    from tare_inside import place\n"
+        "    real = place.file_systems\n"
+        "    place.file_systems = lambda mounts=None, folders=None: {**real(mounts, folders), 'one': 'squashfs'}\n"
+    )
+    wait_until_old()
+    assert inside()["python"] == inside()["python"]
+    assert host.listed == 2

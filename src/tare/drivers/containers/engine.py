@@ -136,10 +136,13 @@ def client(path: str, within_s: int) -> Any:
     """A client of the SDK for the engine at this socket; it waits so long for each answer."""
     import docker
 
-    version = None
-    with contextlib.suppress(OSError):  # the SDK's own question for the version takes the engine 7 ms, this one 0.5
-        version = re.search(rb"(?i)\napi-version: *([0-9.]+)\r", _ping(path, within_s))
     with errors("answer"):
+        try:  # the SDK's own question for the version takes the engine 7 ms, this one 0.5
+            version = re.search(rb"(?i)\napi-version: *([0-9.]+)\r", _ping(path, within_s))
+        except TimeoutError:
+            raise
+        except OSError:
+            version = None
         spoken = version[1].decode() if version else "auto"
         return docker.DockerClient(base_url=f"{UNIX}{path}", version=spoken, timeout=within_s)
 
@@ -155,7 +158,7 @@ def errors(doing: str) -> Iterator[None]:
     except docker.errors.DockerException as error:
         reported = (error.explanation if isinstance(error, docker.errors.APIError) else None) or str(error)
         raise TrialError(f"the Docker engine could not {doing}: {reported}") from error
-    except requests.exceptions.RequestException as error:
+    except (requests.exceptions.RequestException, TimeoutError) as error:
         raise TrialError(
             f"the Docker engine did not answer when asked to {doing}: {error}\n"
             "It was restarted or hangs; look at its log, then `tare device restore` removes what was left behind."

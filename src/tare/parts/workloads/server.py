@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -101,16 +102,16 @@ class Server(command.Command):
         found = super().obstacles(host)
         if not isinstance(host, LocalHost):
             found.append(obstacle("needs.full-device", "the load is made on the device itself, by a tare there."))
-        for file in (self.requests, self.trace):
-            if file is not None and not file.is_file():
+        for file, read in ((self.requests, partial(requests_of, self.api)), (self.trace, recorded_s)):
+            try:
+                if file is not None:
+                    read(file)
+            except FileNotFoundError:
                 found.append(obstacle("needs.file", f"no file {file}."))
-        try:
-            if self.requests is not None and self.requests.is_file():
-                requests_of(self.api, self.requests)
-            if self.trace is not None and self.trace.is_file():
-                recorded_s(self.trace)
-        except ValueError as error:
-            found.append(obstacle("needs.file", f"{error}."))
+            except OSError as error:
+                found.append(obstacle("needs.file", f"{file} cannot be read: {error.strerror}."))
+            except ValueError as error:
+                found.append(obstacle("needs.file", f"{error}."))
         return found
 
     def title(self) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from guest_without_a_machine import Guest
-from tare.base.errors import ObstacleError
+from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import LocalHost
 from tare.drivers.containers import daemons, engine
 from tare.drivers.containers.daemons import Patience
@@ -162,3 +162,18 @@ def test_a_place_without_a_way_to_its_sockets_is_refused(monkeypatch):
     assert any("no way to one inside" in sentence for sentence in map(str, engine.obstacles(FakeHost())))
     monkeypatch.setattr(engine, "candidates", list)
     assert not engine.answers(LocalHost())
+
+
+def test_an_engine_that_does_not_answer_is_waited_for_once(monkeypatch) -> None:
+    import docker
+
+    def silent(path: str, within_s: int) -> bytes:
+        raise TimeoutError("timed out")
+
+    def ask_again(**given: object) -> None:
+        raise AssertionError("asked again")
+
+    monkeypatch.setattr(engine, "_ping", silent)
+    monkeypatch.setattr(docker, "DockerClient", ask_again)
+    with pytest.raises(TrialError, match="did not answer"):
+        engine.client("/nowhere", 3)

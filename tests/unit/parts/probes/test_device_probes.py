@@ -4,10 +4,13 @@ import pytest
 
 from recorded import let_time_pass, recorded_host
 from tare.base.host import Scope
+from tare.base.units import Channel
+from tare.drivers.kernel_files import FileFeed, KernelFile
 from tare.drivers.storage import placing
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.disk import Disk
 from tare.parts.probes.memory import Memory
+from tare.parts.protocols import Reading
 from tare.testing import FakeHost
 
 
@@ -178,3 +181,19 @@ def test_what_is_only_read_at_a_tick_is_parsed_later_with_the_times_at_which_it_
     assert [reading.t_ns for reading in switches] == [first_ns, host.clock.now_ns()]
     assert all(reading.t_ns < first_ns for reading in at_once)
     assert feed.taken() == []
+
+
+def test_a_parser_with_a_fault_of_its_own_costs_that_tick_and_no_other():
+    class Parser:
+        channels = (Channel("x", "1", "gauge"),)
+
+        def __call__(self, t_ns, text):
+            return [Reading(t_ns, "x", {"1": 1.0, "2": None}[text] + 1)]
+
+    host = FakeHost({"/x": "1"})
+    feed = FileFeed("p", host, [KernelFile("/x", lambda text: Parser())])
+    for text in ("1", "2", "1"):
+        host.files["/x"] = text
+        feed.take()
+    assert [reading.value for reading in feed.taken()] == [2.0, 2.0]
+    assert feed.errors.total() == 1

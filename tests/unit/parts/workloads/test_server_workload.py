@@ -191,6 +191,16 @@ def test_a_wrong_line_of_a_trace_is_found_before_the_first_trial(tmp_path: Path)
     assert "line 2: 'GET /' is no time in seconds" in [str(each) for each in server.obstacles(LocalHost())][-1]
 
 
+def test_files_that_cannot_be_read_are_obstacles_each_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "requests").write_text("{no JSON\n")
+    (tmp_path / "times").mkdir()
+    files = {"requests": tmp_path / "requests", "trace": tmp_path / "times"}
+    found = Server(argv=("true",), port=8000, arrivals="trace", **files).obstacles(LocalHost())
+    assert [each.code for each in found] == ["needs.file"] * 2
+    assert "begins like JSON" in str(found[0])
+    assert str(found[1]) == f"{tmp_path / 'times'} cannot be read: Is a directory."
+
+
 @pytest.mark.parametrize(
     ("fields", "title"),
     [
