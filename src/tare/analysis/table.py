@@ -119,7 +119,8 @@ def several_files(paths: Sequence[Path]) -> tuple[Table, Foreign]:
     found = {path: recognised(path) for path in paths}
     if unknown := [path for path, foreign in found.items() if foreign is None]:
         raise StudyError(
-            f"{unknown[0]}: several sources are files of a benchmark tool, each one level; name one store or table."
+            f"{unknown[0]}: only files of a benchmark tool can be compared several at once, each as one level. Name "
+            "one store or table; `tare store merge` joins stores of a study, `tare why A B` compares two."
         )
     whole = together({path: foreign for path, foreign in found.items() if foreign is not None})
     return Table(paths[0].with_name(" ".join(path.name for path in paths)), whole.columns), whole

@@ -331,6 +331,14 @@ def telling_lines(text: str) -> list[str]:
     return lines
 
 
+def failure_line(text: str) -> str:
+    """The line that says why a program failed: the exception of its last traceback, else the last line; or nothing."""
+    lines = telling_lines(text)
+    begins = max((at for at, line in enumerate(lines) if "Traceback (most recent call last)" in line), default=None)
+    raised = [] if begins is None else [line for line in lines[begins + 1 :] if not line.startswith(" ")]
+    return (raised[:1] or lines[-1:] or [""])[0].strip()[:300]
+
+
 def _is_nothing(value: float, ladder: Sequence[_Unit]) -> bool:
     """Whether this is too little for anything that has such units; of a bare number nobody knows."""
     return ladder is not _PLAIN and abs(value) < NOTHING * ladder[0].factor

@@ -111,6 +111,13 @@ def _wrong_usage(error: click.ClickException) -> int:
     """As click shows it, but a long message is wrapped on a terminal."""
     from tare.base.text import say
 
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a verb: its help is the message
+        error.show()
+        return error.exit_code
+    if isinstance(error, click.NoSuchOption):
+        offered = [option.lstrip("-") for option in error.possibilities or ()]  # by their dashes all are alike
+        near = [f"--{name}" for name in near_names(error.option_name.lstrip("-"), offered)]
+        error = click.NoSuchOption(error.option_name, possibilities=near, ctx=error.ctx)
     if isinstance(error, click.UsageError) and error.ctx is not None:
         click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
     say(f"Error: {error.format_message()}")

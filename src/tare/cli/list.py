@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -173,6 +174,7 @@ command.add_command(studies.command, "studies")
 def data(as_json: bool) -> None:
     """List the synthetic data sets: their formats, and the size of the real ones; `tare device data` makes them."""
     from tare.base.text import size_text
+    from tare.report.columns import wrap
 
     rows = [_data_row(name) for name in named.names("data")]
     if as_json:
@@ -180,7 +182,8 @@ def data(as_json: bool) -> None:
         return
     for row in rows:
         size = f"{row['items']:,} items, {size_text(row['bytes'])}"
-        click.echo(f"{row['name']:10} {row['title']}: {size}; {row['format']}")
+        line = f"{row['name']:10} {row['title']}: {size}; {row['format']}"
+        click.echo("\n".join(wrap(line, width(), indent=" " * 11)) if sys.stdout.isatty() else line)
 
 
 def _data_row(name: str) -> dict[str, Any]:

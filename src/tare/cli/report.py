@@ -182,7 +182,12 @@ def _beside(store: Path, name: str) -> Path:
 def _kind_of(output: Path | None) -> str:
     """What a file's name asks for: report.md is Markdown."""
     ending = output.suffix.lstrip(".").lower() if output is not None else ""
-    return {"tex": "latex", "htm": "html", "prom": "openmetrics"}.get(ending, ending if ending in FORMATS else "html")
+    kind = {"": "html", "tex": "latex", "htm": "html", "prom": "openmetrics"}.get(ending, ending)
+    need(
+        kind in FORMATS,
+        f"-o {output}: no report ends in .{ending}. Name one of: {', '.join(FORMATS)}; or give --format.",
+    )
+    return kind
 
 
 def write_report(store: Store, weighing: Weighing, output: Path) -> None:

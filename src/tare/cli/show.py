@@ -42,17 +42,26 @@ def command(store: Store, trial: str | None) -> Result:
         if damaged:
             say(f"{count_text(len(damaged), 'damaged trial')} left out; see `tare store check {store.path}`.")
         if rehearsals:
-            say(f"{count_text(len(rehearsals), 'rehearsal')}, no data: {_rehearsed(rehearsals)}.")
+            say(f"{count_text(len(rehearsals), 'rehearsal')}, no data; `tare show {store.path} ID` has all about one:")
+            for line in _rehearsed(rehearsals):
+                say(line)
         return records_table(records, width()) if sys.stdout.isatty() else records_lines(records)
 
     return Result(data, text)
 
 
-def _rehearsed(rehearsals: list[Record]) -> str:
-    """`r1c2d3e4 bare ok, r9f8e7d6 docker failed`: each by its id, which `tare show STORE ID` takes."""
-    from tare.report.text.trials import SHORT_ID
+def _rehearsed(rehearsals: list[Record]) -> list[str]:
+    """`r9f8e7d6 docker, batch 16: failed: the workload ...`: each by its id, what sets it apart, and why."""
+    from tare.base.text import safe_text
+    from tare.report.text.trials import SHORT_ID, setting_text, varied_settings
 
-    return ", ".join(f"{each.trial[:SHORT_ID]} {each.settings.get('platform')} {each.state}" for each in rehearsals)
+    factors = varied_settings(rehearsals)
+    lines = []
+    for each in rehearsals:
+        apart = ", ".join(text for name in factors if (text := setting_text(each, name)))
+        why = "".join(f": {safe_text(reason)}" for reason in each.reasons[:1])
+        lines.append(f"  {safe_text(each.trial)[:SHORT_ID]} {apart}: {each.state}{why}")
+    return lines
 
 
 def _one(store: Store, record: Record) -> Result:

@@ -464,7 +464,7 @@ class _Runner:
     def _run_in_slices(self, trials: list[Trial]) -> None:
         """The same of trials that take turns: they are run again together."""
         for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + THRESHOLDS.rerun_limit):
-            self._watcher.trial_began(" and ".join(self._label(trial) for trial in trials))
+            self._watcher.trial_began(_together([self._label(trial) for trial in trials]))
             records = run_sliced(trials, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             for trial, record in zip(trials, records, strict=True):
@@ -556,6 +556,12 @@ def _scatter(record: Record) -> str:
     """How far its steps lie apart, where it marked enough of them."""
     middle, high = record.metrics.get("step_s"), record.metrics.get("step_p90_s")
     return f" (9 of 10 within {high / middle - 1:+.0%})" if middle and high else ""
+
+
+def _together(labels: Sequence[str]) -> str:
+    """Labels of one block as one: `block 0: tiny in runc and tiny on bare metal`."""
+    block = labels[0].partition(": ")[0] + ": "
+    return block + " and ".join(label.removeprefix(block) for label in labels)
 
 
 def side_labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:

@@ -178,8 +178,11 @@ def what_is_there(root: Path) -> str:
         return f"{root}: this is a file, and a store is a folder, or a pack that `tare store pack` made. {_ADVICE}"
     try:
         empty = not any(root.iterdir())
+        stores = sorted(path.parent.name for path in root.glob("*/store.json"))
     except PermissionError:
         return f"{root}: no permission to look into this folder. Run as its owner."
+    if stores:
+        return f"{root}: this folder is not a store, but holds some: {', '.join(stores)}. Give one of them."
     return f"{root}: this folder is {'empty' if empty else 'not a store (it has no store.json)'}. {_ADVICE}"
 
 

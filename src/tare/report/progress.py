@@ -178,21 +178,22 @@ def _rich_bar(stream: TextIO, place: Callable[[], str], left: Callable[[], str])
     from rich.console import Console
     from rich.progress import BarColumn, ProgressColumn, TextColumn
     from rich.progress import Progress as RichProgress
+    from rich.table import Column
     from rich.text import Text
 
     class Said(ProgressColumn):
         max_refresh = 1.0
 
         def __init__(self, words: Callable[[], str]) -> None:
-            super().__init__()
+            super().__init__(Column(no_wrap=True))
             self._words = words
 
         def render(self, task: object) -> Text:
             return Text(self._words())
 
     return RichProgress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=None),
+        TextColumn("{task.description}", markup=False, table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=None, table_column=Column(ratio=1)),
         Said(place),
         Said(left),
         console=Console(file=stream),

@@ -164,7 +164,11 @@ def advice(before: Glance, after: Glance, *, slices: bool = True) -> str | None:
     return (
         f"other processes use {share:.0%} of this device's CPU time at this moment{_who(before, after)}: {fate}.\n"
         "The run starts anyway; stop them while it runs if you can."
-        + (" For a machine that stays busy: `--design slices` (in a study: `design: slices`)." if slices else "")
+        + (
+            " For a machine that stays busy: `tare weigh --design slices` (in a study: `design: slices`)."
+            if slices
+            else ""
+        )
     )
 
 

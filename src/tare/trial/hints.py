@@ -55,7 +55,7 @@ def _hints(cell: Cell, printed: str) -> Iterator[str]:
         yield f"{names}: on this device, but not inside; `{options}` brings it (in a study: `reads: [{names}]`)."
     if any(words in printed for words in _NO_NETWORK) and not _networked(cell):
         yield "A container has no network but its loopback: `--network host` (`network: host`) opens the device's."
-    if "Bus error" in printed:
+    if "Bus error" in printed or ("No space left on device" in printed and "/dev/shm" in printed):
         yield "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`."
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tare.base.errors import LineLost
 from tare.base.host import Exit
 from tare.base.rulings import Ruling, Weight
-from tare.base.text import telling_lines
+from tare.base.text import failure_line, telling_lines
 from tare.figures.evidence import overlap_ns, run_ns, steps_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.figures.thresholds import THRESHOLDS, Thresholds
@@ -71,8 +71,8 @@ def _last_words(found: Exit | None) -> str:
         return ""
     if found.timed_out:
         return " at the limit"
-    last = telling_lines(found.err)[-1:]
-    return f" with code {found.code}" + (f": {last[0].strip()[:300]}" if last else "")
+    last = failure_line(found.err)
+    return f" with code {found.code}" + (f": {last}" if last else "")
 
 
 def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
@@ -92,8 +92,8 @@ def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
         return _ended("oom", "workload.oom", "workload", sentence)
     if state.exit.code != 0:
         # An engine that cannot start the program reports that where the program would have printed.
-        last = telling_lines(f"{state.exit.out}\n{state.exit.err}")[-1:]
-        reported = f": {last[0].strip()[:300]}" if last and (state.exit.err.strip() or state.exit.code == 126) else ""
+        last = failure_line(f"{state.exit.out}\n{state.exit.err}")
+        reported = f": {last}" if last and (state.exit.err.strip() or state.exit.code == 126) else ""
         hints = hints_for(trial.cell, state.exit)
         ended = Ruling(
             "workload.exit", "failed", "workload", f"the workload ended with code {state.exit.code}{reported}"

@@ -12,6 +12,7 @@ from tare.base.text import (
     cpu_text,
     duration_text,
     effect_text,
+    failure_line,
     interval_text,
     metric_name,
     options_in,
@@ -266,3 +267,15 @@ def test_messages_wrap_to_a_known_width_and_stay_whole_in_a_log(
     assert all(len(line) <= 50 for line in others)
     assert [line[: len(line) - len(line.lstrip())] for line in others] == ["  ", "    ", "    "]
     assert all(not line.endswith("1.84") for line in others)
+
+
+def test_a_failure_is_told_by_the_exception_of_the_last_traceback_and_not_by_the_end_of_its_message():
+    first = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\n    f()\n'
+    assert (
+        failure_line(f"hello\n{first}RuntimeError: driver is old\nsecond line\n  third\n")
+        == "RuntimeError: driver is old"
+    )
+    caught = f"{first}RuntimeError: Caught KeyError in worker 0.\nOriginal {first}KeyError: 'x'\n"
+    assert failure_line(caught) == "KeyError: 'x'"
+    assert failure_line("one\nlast words\n") == "last words"
+    assert failure_line("") == ""

@@ -118,6 +118,9 @@ def test_fewer_than_six_blocks_get_no_interval_and_no_claim(tmp_path):
         (("weigh", "--workload", "lenet6"), 2, "lenet5"),
         (("weigh", "--in", "dokcer"), 2, "docker"),
         (("report", "no-such-store", "-o", "x.html"), 2, "no-such-store"),
+        (("why", "--design", "slices"), 2, "No such option '--design'.\n"),
+        (("weigh", "--repaet", "7"), 2, "Did you mean '--repeat'?"),
+        (("store",), 2, "Usage: tare store"),
     ],
 )
 def test_bad_input_gets_a_clear_error_and_its_exit_code(tmp_path, words, code, says):

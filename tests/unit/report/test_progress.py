@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 import threading
 
@@ -171,3 +172,14 @@ def test_rich_is_loaded_only_when_a_bar_is_drawn(monkeypatch: pytest.MonkeyPatch
     plain = PlainProgress(io.StringIO())
     plain.started(1)
     assert "rich" not in sys.modules
+
+
+def test_a_long_label_is_cut_and_the_count_and_the_time_left_stay_on_its_line() -> None:
+    stream = Terminal()
+    progress = BarProgress(stream)
+    progress.started(24)
+    progress.trial_began("block 0: tiny, batch 512 in runc and tiny, batch 512 on bare metal and its A/A repeat")
+    progress.trial_ended("ok", 3.0)
+    progress.finished()
+    drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").splitlines()
+    assert any(line.startswith("block 0: tiny") and " 1/24" in line and "1 min 09 s left" in line for line in drawn)

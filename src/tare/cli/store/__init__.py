@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import click
 
 from tare.base.errors import StoreError, StudyError, TareError, damage_named
-from tare.cli.scaffold import STORE, Verb, Verbs, json_option, numpy_on_one_thread, output_option, print_json, say
+from tare.cli.scaffold import (
+    STORE,
+    Verb,
+    Verbs,
+    json_option,
+    numpy_on_one_thread,
+    output_option,
+    print_json,
+    say,
+    width,
+)
 
 if TYPE_CHECKING:
     from tare.figures.rederive import Rederived
@@ -115,8 +125,10 @@ def verify(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) -
     if as_json:
         print_json({"stores": [vars(each) for each in stores], "pages": [vars(each) for each in found]})
     else:
+        from tare.report.columns import wrap
+
         for line in _told(stores, found):
-            click.echo(line)
+            click.echo("\n".join(wrap(line, width(), indent="  ")) if sys.stdout.isatty() else line)
     problems = [problem for each in stores for problem in each.problems]
     changes = [change for each in found if not each.written for change in each.changes]
     wrong = problems + changes

@@ -62,7 +62,8 @@ class Docker(Container):
                     stopped.append(
                         obstacle(
                             "needs.image",
-                            f"the engine has no image {self.image}: run `docker pull {self.image}`.",
+                            f"the engine has no image {self.image}: run `docker pull {self.image}` (with an engine of "
+                            "your own running, not one that tare started), or name its tarball, `image: ./FILE.tar`.",
                         )
                     )
         return stopped

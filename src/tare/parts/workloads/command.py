@@ -274,7 +274,11 @@ class Command(Workload):
             yield obstacle("needs.program", f"no program {self._argv()[0]!r} here; {hint}")
         for script in reported["missing"]:
             near = (reported.get("near") or {}).get(script)
-            hint = f"did you mean {near!r}?" if near else "give its whole path, or set `cwd`."
+            hint = (
+                f"did you mean {near!r}?"
+                if near
+                else "give its whole path, or start tare in its folder (in a study: `cwd`)."
+            )
             yield obstacle("needs.file", f"no file {script!r} in {self._folder()}; {hint}")
 
     def users_program(self, host: Host) -> Path | None:

@@ -64,7 +64,7 @@ def records_table(records: Sequence[Record], width: int = 80) -> str:
         [
             safe_text(record.trial)[:SHORT_ID],
             record.block,
-            *(_setting(record, factor) for factor in factors),
+            *(setting_text(record, factor) for factor in factors),
             record.state,
             *(column[place] for column in figures),
         ]
@@ -156,7 +156,8 @@ def _column(records: Sequence[Record], metric: str) -> list[str]:
     return [next(texts) if metric in record.metrics else "" for record in records]
 
 
-def _setting(record: Record, factor: str) -> str:
+def setting_text(record: Record, factor: str) -> str:
+    """One setting of a trial; of an A/A repeat, its platform with that word."""
     text = plain_text(record.settings[factor]) if factor in record.settings else ""
     return f"{text} ({AA_REPEAT})" if factor == "platform" and record.twin else text
 

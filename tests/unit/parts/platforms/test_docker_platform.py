@@ -359,7 +359,8 @@ def test_obstacles_name_a_missing_dockerfile_and_a_missing_image(linux, docker, 
         "no /no/Dockerfile to build the image from."
     ]
     assert [*map(str, Docker(image="pt:1").obstacles(linux))] == [
-        "the engine has no image pt:1: run `docker pull pt:1`."
+        "the engine has no image pt:1: run `docker pull pt:1` (with an engine of your own running, not one that tare "
+        "started), or name its tarball, `image: ./FILE.tar`."
     ]
     assert Docker().obstacles(linux) == []
 

@@ -191,7 +191,7 @@ def test_a_missing_script_and_a_missing_folder_are_said_before_anything_runs(wor
         f"no file 'trian.py' in {work}; did you mean 'train.py'?"
     ]
     assert [*map(str, command(sys.executable, "no/other.py", cwd=work).obstacles(LocalHost()))] == [
-        f"no file 'no/other.py' in {work}; give its whole path, or set `cwd`."
+        f"no file 'no/other.py' in {work}; give its whole path, or start tare in its folder (in a study: `cwd`)."
     ]
     assert [*map(str, command("true", cwd=work / "no").obstacles(LocalHost()))] == [
         f"no folder {work}/no to run the command in; set `cwd`."
