@@ -205,7 +205,7 @@ def test_files_that_are_not_there_are_not_found_and_never_made(opened):
 
 @pytest.mark.machine("root")  # only in a control group of its own
 def test_past_the_limit_the_job_dies_with_all_its_children(opened):
-    script = "echo begun; setsid sleep 987 & sleep 987; echo never"
+    script = "echo begun; setsid sleep 987 & sleep 987 && echo never"
     for limit_s in (1.0, 15.0):
         ended = opened.place.spawn(Job(("sh", "-c", script), env=ENV)).wait(limit_s)
         if ended.out:  # else a busy machine had not begun it yet

@@ -105,7 +105,7 @@ def test_what_cannot_be_compared_is_refused_in_words(tmp_path: Path) -> None:
     done = CliRunner().invoke(tare, ["compare", str(KEPT / "hyperfine.json"), str(KEPT / "pyperf.json")])
     assert "several tools" in str(done.exception or done.output)
     done = CliRunner().invoke(tare, ["compare", str(broken), str(KEPT / "pyperf.json")])
-    assert "each one level" in str(done.exception or done.output)
+    assert "each as one level" in str(done.exception or done.output)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_who_uses_the_cores_is_named_before_the_first_trial():
     assert "other processes use 60%" in said
     assert "(cc1plus)" in said
     assert "above 25% a trial is invalid" in said
-    assert "`--design slices`" in said
+    assert "`tare weigh --design slices`" in said
     assert "slices" not in str(advice(BEFORE, later(120), slices=False))
 
 
