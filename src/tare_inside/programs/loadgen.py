@@ -16,10 +16,11 @@ The detailed log has one JSON object a line after the word `:::MLLOG`; of it the
 effect and the errors are taken.
 """
 
+import collections
 import io
+import itertools
 import json
 import os
-import queue
 import sys
 import threading
 
@@ -129,8 +130,8 @@ class Loop(object):
 
     def __init__(self, loadgen, handle, batch, pre_ns, within):
         self._loadgen, self._handle, self._batch, self.pre_ns = loadgen, handle, batch, pre_ns
-        self._waiting = queue.Queue()
-        self._steps, self._taking = iter(range(1 << 62)), threading.Lock()
+        self._waiting, self._issued = collections.deque(), threading.Condition()
+        self._steps = itertools.count()
         self._work = within(self._answering)
         self.end_to_end_ns = []
         self.problem = None
@@ -141,10 +142,11 @@ class Loop(object):
             threading.Thread(target=self._guarded, name="request-{}".format(number), daemon=True).start()
 
     def issue(self, samples):
-        """LoadGen asks; it must not be kept waiting."""
+        """LoadGen asks; it must not be kept waiting. All samples of a query are there at once."""
         issued_ns = marks.now_ns()
-        for sample in samples:
-            self._waiting.put((sample.id, sample.index, issued_ns))
+        with self._issued:
+            self._waiting.extend((sample.id, sample.index, issued_ns) for sample in samples)
+            self._issued.notify(len(samples))
 
     def flush(self):
         """LoadGen has issued its last query: nothing is held back here that this could hurry."""
@@ -158,8 +160,7 @@ class Loop(object):
 
     def _answering(self):
         while True:
-            with self._taking:
-                taken, step = self._taken(), next(self._steps)
+            taken, step = self._taken()
             indices = [index for _, index, _ in taken]
             self._handle(step, indices, taken[0][2])
             ended_ns = marks.now_ns()
@@ -169,14 +170,12 @@ class Loop(object):
             self._loadgen.QuerySamplesComplete([respond(identity, 0, 0) for identity, _, _ in taken])
 
     def _taken(self):
-        """The sample that waited longest, and others that wait as well; never longer for more."""
-        taken = [self._waiting.get()]
-        try:
-            while len(taken) < self._batch:
-                taken.append(self._waiting.get_nowait())
-        except queue.Empty:
-            pass
-        return taken
+        """The sample that waited longest, and others that wait as well, never longer for more; and its step."""
+        with self._issued:
+            while not self._waiting:
+                self._issued.wait()
+            count = min(self._batch, len(self._waiting))
+            return [self._waiting.popleft() for _ in range(count)], next(self._steps)
 
 
 def settings(loadgen, job):
