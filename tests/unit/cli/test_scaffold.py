@@ -22,6 +22,7 @@ from paper_results import write_store
 from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import SECTIONS, VERBS
 from tare.cli import tare as root
+from tare.cli.list import data as list_data
 from tare.cli.scaffold import SHARE, STORE, spinner
 from tare.parts.find import names
 from tare.records.store import Store
@@ -257,6 +258,16 @@ def test_after_a_while_it_says_what_it_does_and_takes_that_away(monkeypatch):
 
 def test_what_is_quick_says_nothing(monkeypatch):
     assert shown(monkeypatch, Terminal(), 0.0, 5.0) == ""
+
+
+def test_data_sets_are_wrapped_on_a_terminal(monkeypatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.setattr("tare.cli.list.width", lambda: 50)
+    list_data.callback(as_json=False)
+    lines = screen.getvalue().splitlines()
+    assert max(map(len, lines)) <= 50
+    assert any(line.startswith(" " * 11) for line in lines)
 
 
 def test_a_pipe_and_a_dumb_terminal_are_left_alone(monkeypatch):

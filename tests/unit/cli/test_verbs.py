@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from analysis_figures import record
+from tare.base.rulings import Ruling
+from tare.cli import show
+from tare.records.store import Store
 from typed import typed
 
 STUDY = """\
@@ -121,13 +125,16 @@ def test_fewer_than_six_blocks_get_no_interval_and_no_claim(tmp_path):
         (("why", "--design", "slices"), 2, "No such option '--design'.\n"),
         (("weigh", "--repaet", "7"), 2, "Did you mean '--repeat'?"),
         (("store",), 2, "Usage: tare store"),
+        (("report", "STORE", "-o", "page.xyz"), 2, "-o page.xyz: no report ends in .xyz. Name one of: html"),
+        (("why", "--server", "./app", "--port", "80", "--goal", "p99 < 300 ms"), 2, "give `tare why` a time alone"),
     ],
 )
 def test_bad_input_gets_a_clear_error_and_its_exit_code(tmp_path, words, code, says):
     table = write_table(tmp_path / "mine.csv", 0.0)
     bad = tmp_path / "bad.yaml"
     bad.write_text("study: x\nplatfrom: bare\nworkload: null_\n")
-    given = [{"TABLE": str(table), "BAD": str(bad)}.get(word, word) for word in words]
+    Store.create(tmp_path / "store", {}, "").close()
+    given = [{"TABLE": str(table), "BAD": str(bad), "STORE": "store"}.get(word, word) for word in words]
     assert says in tare(*given, cwd=tmp_path, code=code).stderr
 
 
@@ -209,6 +216,12 @@ def test_a_command_that_fails_is_said_with_its_own_words_and_exit_1(tmp_path):
     assert trial["state"] == "failed"
     assert "code 3: out of cheese" in trial["reasons"][0]["sentence"]
     assert trial["reasons"][0]["code"] == "workload.exit"
+
+
+def test_rehearsals_are_shown_by_what_sets_them_apart_and_why_they_failed():
+    why = Ruling("workload.exit", "failed", "workload", "the workload ended with code 1: no module named torch")
+    fine, bad = record("bare"), record("docker", state="failed", reasons=[why])
+    assert [line.split(" ", 3)[3] for line in show._rehearsed([fine, bad])] == ["bare: ok", f"docker: failed: {why}"]
 
 
 def test_restore_with_nothing_to_do_says_so():

@@ -47,6 +47,13 @@ def test_another_folder_is_said_not_to_be_a_store(tmp_path: Path) -> None:
     assert list(tree(tmp_path)) == ["thesis.tex"]
 
 
+def test_a_folder_of_stores_names_them(tmp_path: Path) -> None:
+    for name in ("monday", "friday"):
+        Store.create(tmp_path / name, {}, "").close()
+    with pytest.raises(StoreError, match=r"not a store, but holds some: friday, monday\. Give one of them\."):
+        Store.open(tmp_path)
+
+
 def test_a_file_is_said_to_be_a_file(tmp_path: Path) -> None:
     (tmp_path / "results.csv").write_text("x")
     with pytest.raises(StoreError, match="this is a file, and a store is a folder"):

@@ -135,6 +135,19 @@ def test_an_ordinary_user_whose_program_may_not_write_is_told_what_may_be_writte
     assert ["`--writes DIR`" in str(reason) for reason in verdict.reasons[1:]] == [True] * hints
 
 
+@pytest.mark.parametrize(
+    ("printed", "named"),
+    [
+        ("RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.", True),
+        ("RuntimeError: unable to write to file </torch_7_1>: No space left on device (28) in /dev/shm", True),
+        ("OSError: [Errno 28] No space left on device: '/data/model.pt'", False),
+    ],
+)
+def test_a_full_shared_memory_is_named_and_a_full_disk_is_not_taken_for_it(printed, named):
+    verdict = verdict_of(trial_state(exit=Exit(code=1, seconds=1.0, err=printed)))
+    assert ["larger `shm:`" in str(reason) for reason in verdict.reasons[1:]] == [True] * named
+
+
 def test_a_file_below_run_is_named_though_the_container_sees_all_other_files(tmp_path, monkeypatch):
     monkeypatch.setattr("tare.trial.hints.OWN", (tmp_path.parts[1],))
     (tmp_path / "a.sock").write_text("x")
