@@ -313,9 +313,8 @@ def run_into(
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
     from tare.fleet.local import run_study
-    from tare.plan.check import check, possible, room_obstacles
+    from tare.plan.check import check, may_help, possible, room_obstacles
     from tare.plan.matrix import trials
-    from tare.plan.slicing import may_help
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
 

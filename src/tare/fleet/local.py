@@ -27,8 +27,8 @@ from tare.base.text import count_text, duration_text, printed_text, telling_line
 from tare.drivers.tracing import tracefs
 from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Probe
+from tare.plan.check import groups
 from tare.plan.matrix import Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
-from tare.plan.slicing import groups
 from tare.records.model import AA_REPEAT, FINISHED, USABLE, Record, State
 from tare.records.store import Store
 from tare.records.trials import FAILED, started_s

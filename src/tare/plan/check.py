@@ -1,9 +1,10 @@
-"""Whether this device can run a study, how long it takes and what it stores. Values only: others print."""
+"""Whether this device can run a study, how long it takes, what it stores, and which trials take turns. Values only."""
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,18 +12,37 @@ from typing import Any, NamedTuple, Protocol
 
 from tare.base.errors import NothingLeft, TareError, TrialError
 from tare.base.host import Host
-from tare.base.rulings import Ruling, obstacle, read_rulings
+from tare.base.rulings import UNSLICED_PROBES, UNSLICED_WORKLOADS, WAITS_FOR_GPU, Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers import nvidia
+from tare.drivers.cgroups.job import GroupPlatform
+from tare.drivers.containers.place import Container
 from tare.drivers.known_programs import conflicts
-from tare.parts.protocols import Machine, Part, Platform, Recorder
-from tare.plan.matrix import Cell, OnDevice, Trial, baseline, disk_bytes, guessed_cell_s, machine_of, place, trials
+from tare.parts.protocols import Part, Platform, Recorder
+from tare.plan.matrix import (
+    Cell,
+    OnDevice,
+    Trial,
+    aa_repeats,
+    baseline,
+    disk_bytes,
+    guessed_cell_s,
+    machine_of,
+    place,
+    trials,
+)
 from tare.plan.matrix import cells as cells_of
-from tare.plan.slicing import slicing_obstacles
 from tare.studies.fields import PartChoice
-from tare.studies.model import ENOUGH_REPEATS, Repeat, Study, blocks_for
+from tare.studies.model import ENOUGH_REPEATS, MOST_AT_ONCE, Repeat, Slices, Study, blocks_for
 
 _BROUGHT = "needs.engine"  # the one thing that a run can bring with it
+_CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
+_OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
+GPU_LEAVES_OUT = 3  # steps of a slice: in these, what is left of the other side's last step runs to its end
+GPU = (
+    "work that is queued on a GPU goes on while its process is stopped, and its time would be missing; only `generate` "
+    "and built-in training with `timing: sync` wait for it after each step."
+)
 
 
 @dataclass(frozen=True)
@@ -52,33 +72,21 @@ def check(
     study: Study, cells: Sequence[Cell], host: Host, *, ignore_managers: bool = False, brought: bool = False
 ) -> Check:
     """Ask every part, count and estimate. `brought`: what a run would bring with it (an engine) is not missing."""
-    planned = trials(study, cells)
-    seconds = _seconds(study, planned, machine_of(study, host))
+    planned, machine = trials(study, cells), machine_of(study, host)
+    guesses = {id(cell): guessed_cell_s(study, cell, machine) for cell in cells}
+    seconds = tuple(guesses[id(trial.cell)] for trial in planned)
+    blocked = [*obstacles_of(cells, host, brought), *slicing_obstacles(study, cells)]
+    blocked += () if ignore_managers else _managed(cells, host)
     return Check(
         cells=len(cells),
         trials=tuple(planned),
         least_trials=sum(trial.block < study.repeat.min for trial in planned),
         trial_s=seconds,
         disk_bytes=disk_bytes(study, zip(planned, seconds, strict=True)),
-        blocked=tuple(
-            dict.fromkeys(
-                [
-                    *obstacles_of(cells, host, brought),
-                    *slicing_obstacles(study, cells),
-                    *(() if ignore_managers else _managed(cells, host)),
-                ]
-            )
-        ),
+        blocked=tuple(dict.fromkeys(blocked)),
         unasked=tuple(_unasked(cells)),
         notes=tuple(_notes(study, cells)),
     )
-
-
-def _seconds(study: Study, planned: Sequence[Trial], machine: Machine) -> tuple[float, ...]:
-    """What each trial takes, guessed once for each cell."""
-    cells = {id(trial.cell): trial.cell for trial in planned}
-    guesses = {key: guessed_cell_s(study, cell, machine) for key, cell in cells.items()}
-    return tuple(guesses[id(trial.cell)] for trial in planned)
 
 
 def obstacles_of(cells: Sequence[Cell], host: Host, brought: bool = False) -> Iterator[Ruling]:
@@ -122,17 +130,14 @@ def _hidden_programs(cell: Cell, host: Host) -> Iterator[Ruling]:
         program = tenant.workload.users_program(host)
         for platform in tenant.platforms[:1]:
             if program is not None and platform.hides(host, program, tenant.workload.inputs()):
+                # The folder that an interpreter needs: that of its environment, where it is in one.
+                environment = program.parent.parent if program.parent.name == "bin" else program.parent
                 sentence = (
                     f"the program {program} is not there inside {platform.part_name()}, which has a folder "
                     f"{program.parents[-2]} of its own: use an interpreter in another folder, for example in /opt or "
-                    f"your home, or show its environment with `reads` (--reads {_environment(program)})."
+                    f"your home, or show its environment with `reads` (--reads {environment})."
                 )
                 yield obstacle("needs.program", sentence).about(f"platform {platform.part_name()}")
-
-
-def _environment(program: Path) -> Path:
-    """The folder that an interpreter needs: that of its environment, where it is in one."""
-    return program.parent.parent if program.parent.name == "bin" else program.parent
 
 
 def parts_of(cell: Cell) -> list[tuple[str, Part]]:
@@ -349,9 +354,11 @@ def left_of(study: Study, source: ObstacleSource, devices: Sequence[OnDevice] = 
         stopped = [ruling for kind, part in parts_of(cell) for ruling in source.ask(kind, part)]
         stopping += stopped
         kept += [] if stopped else [cell]
-    for what, why in _why_nothing(fewer, every, kept):
+    why = _why_incomparable(fewer, every, kept) if kept else None
+    if why is not None or not kept:
+        what = f"{fewer.study} is not measured here" if kept else f"nothing of {fewer.study} can be measured here"
         only_gaps = [gap for gap in dict.fromkeys(gaps) if gap not in stopping]
-        raise NothingLeft(what, why, list(dict.fromkeys(stopping)), only_gaps)
+        raise NothingLeft(what, f" {why}." if why else "", list(dict.fromkeys(stopping)), only_gaps)
     fewer = fewer.model_copy(update={"left_out": tuple(dict.fromkeys(gaps + stopping))})
     return Possible(_with_enough_blocks(fewer, kept), tuple(kept))
 
@@ -376,26 +383,16 @@ def _works(kind: str, choice: PartChoice, source: ObstacleSource, said: list[Rul
     return not stopped
 
 
-def _why_nothing(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[tuple[str, str]]:
-    """What is said, and why, of a study that has nothing left to measure, or nothing left to compare."""
-    if not kept:
-        yield f"nothing of {study.study} can be measured here", ""
-    for why in _why_incomparable(study, every, kept) if kept else ():
-        yield f"{study.study} is not measured here", f" {why}."
-
-
-def _why_incomparable(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> Iterator[str]:
+def _why_incomparable(study: Study, every: Sequence[Cell], kept: Sequence[Cell]) -> str | None:
+    """Why what is left has nothing to compare; None where it has."""
     by = study.compare.by or "platform"
-    before, after = _levels(by, every), _levels(by, kept)
+    before, after = ({str(cell.settings.get(by)) for cell in cells} for cells in (every, kept))
     if len(before) > 1 and len(after) < 2:
-        yield f"of {by} only {after[0]} is left, and there is nothing to compare it with"
+        return f"of {by} only {after.pop()} is left, and there is nothing to compare it with"
     if len(every) > 1 and not any(study.compare.baseline.picks(place(cell)) for cell in kept):
         wanted = ", ".join(f"{key} {value}" for key, value in study.compare.against.items())
-        yield f"what the others are compared with ({wanted}) cannot be run"
-
-
-def _levels(by: str, cells: Sequence[Cell]) -> list[str]:
-    return list(dict.fromkeys(str(cell.settings.get(by)) for cell in cells))
+        return f"what the others are compared with ({wanted}) cannot be run"
+    return None
 
 
 LEAST_LAYER_BYTES = 64 << 20  # on the disk where the layers of a command's files lie; checkpoints take far more
@@ -443,3 +440,86 @@ def _available_bytes(host: Host) -> int | None:
         return None
     found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(found[0]) * 1024 if found and found[0].isdecimal() else None
+
+
+# Which trials of a block take turns (`design: slices`), and what cannot be stopped and resumed without harm.
+
+
+def groups(study: Study, trials: Sequence[Trial]) -> list[list[Trial]]:
+    """The trials in the order in which they run: each alone, or in slices those that are compared, together."""
+    made: dict[str, list[Trial]] = {}
+    for trial in trials:
+        key = trial.id if trial.slices is None else f"{trial.block} {_beside_compared(study, trial.cell)}"
+        made.setdefault(key, []).append(trial)
+    return list(made.values())
+
+
+def _beside_compared(study: Study, cell: Cell) -> str:
+    """The settings that both sides of a comparison share."""
+    by = study.compare.by or "platform"
+    is_field = "." in by and not by.startswith("platform")
+    root = by.partition(".")[0]
+    kept = {
+        name: value
+        for name, value in cell.settings.items()
+        if (name != by if is_field else name.partition(".")[0] != root)
+    }
+    return json.dumps(kept, sort_keys=True)
+
+
+def slicing_obstacles(study: Study, cells: Sequence[Cell]) -> list[Ruling]:
+    """Why the study cannot be run in slices, before the first trial; nothing where it can, or does not ask to."""
+    if study.design.slices is None:
+        return []
+    found = [*_of_study(study, cells), *(ruling for cell in cells for ruling in _of_cell(cell, study.design.slices))]
+    return list(dict.fromkeys(found))
+
+
+def may_help(study: Study, cells: Sequence[Cell]) -> bool:
+    """Whether slices are worth a word: they are not in use, and no workload of the study forbids them."""
+    return study.design.slices is None and not any(each.workload.part_name() in UNSLICED_WORKLOADS for each in cells)
+
+
+def _of_study(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
+    if (study.compare.by or "platform").startswith("control"):
+        yield _refused("what is compared is a setting of the whole device, which both sides would share.")
+    counts = Counter(_beside_compared(study, cell) for cell in (*cells, *aa_repeats(study, cells)))
+    if (most := max(counts.values(), default=0)) > MOST_AT_ONCE:
+        yield _refused(f"{most} trials would be alive at once, and {MOST_AT_ONCE} are the most: name fewer levels.")
+    elif cells and min(counts.values()) < 2:
+        yield _refused("a cell has no other to take turns with: name two levels to compare, or leave `design` away.")
+
+
+def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
+    if cell.tenants != 1:
+        yield _refused("several tenants run at once in a trial, and would all be stopped.")
+    if len(cell.platforms) > 1:
+        yield _refused("a platform within another cannot be stopped from outside.")
+    outer, workload = cell.platforms[0], cell.workload.part_name()
+    if not isinstance(outer, GroupPlatform | Container) or outer.part_name() in _OWN_KERNEL:
+        yield _refused(f"{outer.part_name()} has a kernel and clocks of its own, which a stop would upset.")
+    if workload in UNSLICED_WORKLOADS:
+        yield _refused(f"{workload} times itself, and the stops would be in its figures.")
+    on_gpu = str(getattr(cell.workload, "device", "cpu") or "cpu").startswith("cuda")
+    on_gpu = on_gpu or any(getattr(platform, "gpu", None) for platform in cell.platforms)
+    # Then a stopped side has at most one step queued on it.
+    waits = workload in ("torch_train", "finetune") and getattr(cell.workload, "timing", "") == "sync"
+    if on_gpu and not waits and workload not in WAITS_FOR_GPU:
+        yield _refused(GPU)
+    elif on_gpu and slices.leave_out < GPU_LEAVES_OUT:
+        yield _refused(
+            f"on a GPU the first steps of a slice share it with the side before: `leave_out: {GPU_LEAVES_OUT}`."
+        )
+    for control in cell.controls:
+        if control.part_name() in _CONTROLS:
+            yield _refused(f"{control.part_name()} is the state of the whole device, and both sides would share it.")
+    for probe in cell.probes:
+        name = probe.part_name()
+        if isinstance(probe, Recorder):
+            yield _refused(f"{name} records the whole device: the events of each side could not be told apart.")
+        elif name.startswith(UNSLICED_PROBES):
+            yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
+
+
+def _refused(sentence: str) -> Ruling:
+    return obstacle("slices.refused", f"`design: slices` cannot be used here: {sentence}")

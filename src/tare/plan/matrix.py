@@ -339,10 +339,12 @@ def _keep(study: Study, kept: dict[str, tuple[Cell, Sequence[_Level]]], cell: Ce
         return
     pairs = zip(kept[key][1], levels, strict=True)
     first, second = next(((a, b) for a, b in pairs if a is not b), (levels[0], levels[0]))
-    line = study.source.line(*first.loc)
-    other = f"the one on line {line}" if line is not None else f"level {_number(first)}"
+    line, number = study.source.line(*first.loc), first.loc[-1]
+    other = f"level {number + 1 if isinstance(number, int) else 1}" if line is None else f"the one on line {line}"
+    settings = {name: value for name, value in cell.settings.items() if value is not None and name != "probes"}
+    told = ", ".join(f"{name} {value}" for name, value in settings.items())
     raise StudyError(
-        f"{study.source.at(*second.loc)}this {second.loc[0]} makes the same cell as {other}: {describe(cell)}.\n"
+        f"{study.source.at(*second.loc)}this {second.loc[0]} makes the same cell as {other}: {told}.\n"
         f"  Change one of them, or take it out."
     )
 
@@ -356,17 +358,6 @@ def _refuse_two_hands(study: Study, cell: Cell) -> None:
                 f"{study.source.at('control', names[1])}`{names[0]}` and `{names[1]}` would both set {what}.\n"
                 f"  Take one of them out, or exclude the cells that have both."
             )
-
-
-def _number(level: _Level) -> int:
-    last = level.loc[-1]
-    return last + 1 if isinstance(last, int) else 1
-
-
-def describe(cell: Cell) -> str:
-    """A cell in a message: the settings that someone may have set."""
-    settings = {key: value for key, value in cell.settings.items() if value is not None and key != "probes"}
-    return ", ".join(f"{key} {value}" for key, value in settings.items())
 
 
 def _refuse_without_fleet(study: Study, device: OnDevice) -> None:
@@ -477,13 +468,15 @@ def rehearsals(study: Study, trials: Iterable[Trial]) -> list[Trial]:
     if len(chosen) > MOST_SIDES:
         platforms: dict[str, Trial] = {}
         for trial in chosen:
-            platforms.setdefault(_platform(trial.cell), trial)
+            own = {name: value for name, value in trial.cell.settings.items() if name.partition(".")[0] == "platform"}
+            platforms.setdefault(json.dumps(own, sort_keys=True), trial)
         chosen = list(platforms.values())
     chosen.sort(key=lambda trial: not study.compare.baseline.picks(place(trial.cell)))
     limit_s = study.limit_s if study.sets_limit else FIRST_LIMIT_S
+    short = [replace(t.cell, workload=t.cell.workload.shortened(), neighbours=(), tenants=1) for t in chosen]
     return [
-        Trial(study.study, _short(trial.cell), -1, number, trial.seed, limit_s, rehearses=trial.cell)
-        for number, trial in enumerate(chosen)
+        Trial(study.study, cell, -1, number, trial.seed, limit_s, rehearses=trial.cell)
+        for number, (trial, cell) in enumerate(zip(chosen, short, strict=True))
     ]
 
 
@@ -510,13 +503,3 @@ def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str,
 
 def with_limit(trials: Sequence[Trial], limit_s: float | None) -> list[Trial]:
     return list(trials) if limit_s is None else [replace(trial, limit_s=limit_s) for trial in trials]
-
-
-def _short(cell: Cell) -> Cell:
-    """What is run in a rehearsal: the workload alone, in its short form."""
-    return replace(cell, workload=cell.workload.shortened(), neighbours=(), tenants=1)
-
-
-def _platform(cell: Cell) -> str:
-    own = {name: value for name, value in cell.settings.items() if name.partition(".")[0] == "platform"}
-    return json.dumps(own, sort_keys=True)

@@ -114,15 +114,11 @@ def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side)
     """
     names = {key[4:] for key in (*ours.facts, *theirs.facts) if key.startswith("env.")}
     differing = sorted(name for name in names if ours.env(name) != theirs.env(name))
+    variables = [{"env": {name: side.env(name) for name in differing}} if differing else {} for side in (ours, theirs)]
     mine, other = (options_in(side.words()) for side in (ours, theirs))
     options = sorted(name for name in {*mine, *other} - {*PLACES} if mine.get(name) != other.get(name))
-    return (
-        slow.changed({"env": {name: ours.env(name) for name in differing}} if differing else {}),
-        quick.changed(
-            ({"env": {name: theirs.env(name) for name in differing}} if differing else {})
-            | ({"arguments": {name: other.get(name) for name in options}} if options else {})
-        ),
-    )
+    arguments = {"arguments": {name: other.get(name) for name in options}} if options else {}
+    return slow.changed(variables[0]), quick.changed(variables[1] | arguments)
 
 
 @dataclass(frozen=True)
@@ -156,7 +152,9 @@ def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None)
         if isinstance(found, RuledOut):
             ruled_out[name] = found.why
         elif fits < LEAST_SHARE:
-            ruled_out[name] = f"{found.evidence.rstrip('.')}; but it cannot slow down {_slower(shares or {})}."
+            largest, share = max((shares or {}).items(), key=lambda pair: pair[1])
+            where = f"the {largest}, where {share_text(min(1.0, share)).lstrip('+')} of the cost is"
+            ruled_out[name] = f"{found.evidence.rstrip('.')}; but it cannot slow down {where}."
         else:
             held[name] = replace(found, weight=found.weight * (0.5 + 0.5 * fits))
     return Suspects(dict(sorted(held.items(), key=lambda pair: -pair[1].weight)), ruled_out)
@@ -169,11 +167,6 @@ def fitting(phases: frozenset[str], shares: Mapping[str, float]) -> float:
         return 1.0
     fits = sum(share for part, share in known.items() if PARTS[part] & phases)
     return fits / sum(known.values())
-
-
-def _slower(shares: Mapping[str, float]) -> str:
-    largest = max(shares, key=lambda part: shares[part])
-    return f"the {largest}, where {share_text(min(1.0, shares[largest])).lstrip('+')} of the cost is"
 
 
 @dataclass

@@ -15,8 +15,8 @@ from tare.base.text import failure_line, telling_lines
 from tare.figures.evidence import overlap_ns, run_ns, steps_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.figures.thresholds import THRESHOLDS, Thresholds
+from tare.plan.check import GPU
 from tare.plan.matrix import Trial
-from tare.plan.slicing import GPU
 from tare.records.model import State
 from tare.trial.facts import clocks
 from tare.trial.hints import hints_for

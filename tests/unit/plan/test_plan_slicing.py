@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tare.base.errors import StudyError
+from tare.plan.check import groups, may_help, slicing_obstacles
 from tare.plan.matrix import cells, trials
-from tare.plan.slicing import groups, may_help, slicing_obstacles
 from tare.studies.load import from_plain
 from tare.studies.model import Study
 

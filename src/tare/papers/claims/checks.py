@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
-from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tare.analysis.model import Measurement
 from tare.analysis.selection import DEFAULT_MARGIN
 from tare.papers.claims import metrics
 from tare.papers.claims.deciding import words_of
-from tare.papers.claims.metrics import Cell, Value, is_bare, level, medium_rank
+from tare.papers.claims.metrics import Cell, Factor, Value, is_bare, level, medium_rank
 from tare.papers.claims.model import (
     HOLDS,
     Cells,
@@ -38,15 +38,17 @@ from tare.papers.claims.model import (
     at,
     levels,
     pooled,
+    rising,
     split,
+    typical,
     where,
     without,
 )
 from tare.records.model import Record
-from tare.records.trials import collected, grouped
+from tare.records.trials import grouped
 
 THE_REST = "default settings"  # the name of a cell that has none of the settings that tell the others apart
-_KNOWN_BY = ("platform", "workload", "workload.model", "workload.name")
+_KNOWN_BY = ("platform", "workload", "workload.model", "workload.name")  # what people know a cell by
 WIDEST = 60.0  # a log beyond this no unit can explain; exp must not overflow
 
 
@@ -85,6 +87,13 @@ def each(
     return [
         _check(f"{about}, {name}" if name else about, series, wants, margin, bound, floor)
         for series, name in zip(cells.values(), labels(list(cells)), strict=True)
+    ]
+
+
+def tendencies(about: str, groups: Mapping[Any, Cells], wants: Wants, *, bound: float = 0.0) -> list[Check]:
+    """A tendency of each group of cells; `{}` in `about` stands for the group."""
+    return [
+        check for name, cells in groups.items() for check in tendency(about.format(name), cells, wants, bound=bound)
     ]
 
 
@@ -128,7 +137,8 @@ def _check(
 def labels(cells: Sequence[Cell]) -> list[str]:
     """What tells each cell from the others, in as few words as do; one alone needs none."""
     common = frozenset.intersection(*cells) if cells else frozenset()
-    names = sorted({name for cell in cells for name, _ in cell - common}, key=_familiar_first)
+    telling = {name for cell in cells for name, _ in cell - common}
+    names = sorted(telling, key=lambda name: (name not in _KNOWN_BY, name.count("."), name))
     held = [dict(cell) for cell in cells]
     chosen: list[str] = []
     apart = 1
@@ -137,11 +147,6 @@ def labels(cells: Sequence[Cell]) -> list[str]:
             chosen, apart = [*chosen, name], now
     made = [", ".join(_short(name, each[name]) for name in chosen if name in each) for each in held]
     return [name or THE_REST for name in made] if len(cells) > 1 else made
-
-
-def _familiar_first(name: str) -> tuple[bool, int, str]:
-    """What people know a cell by comes first."""
-    return name not in _KNOWN_BY, name.count("."), name
 
 
 def _short(name: str, value: object) -> str:
@@ -165,66 +170,52 @@ class MediumEffect:
         return where(cells, lambda cell: level(cell, MODEL) not in self.left_out)
 
 
-def by_speed(cells: Cells, medium: str) -> list[Value]:
+def by_speed(cells: Cells, medium: Factor) -> list[Value]:
     """The media, the slowest first: by their names where all are known, else by their figures."""
     found = levels(cells, medium)
     ranks = {each: medium_rank(each) for each in found}
     if all(rank is not None for rank in ranks.values()):
         return sorted(found, key=lambda each: ranks[each] or 0.0)
-    return sorted(found, key=lambda each: -_typical(at(cells, medium, each)))
+    return sorted(found, key=lambda each: -typical(at(cells, medium, each)))
 
 
-def _typical(cells: Cells) -> float:
-    return median(value for series in cells.values() for value in series.values.values())
-
-
-def medium_effect(evidence: Population, medium: str) -> MediumEffect:
+def medium_effect(evidence: Population, medium: Factor) -> MediumEffect:
     """What each model's loader felt of the medium, told where it cannot hide behind the page cache.
 
     That is in epoch 0, or where every epoch is cold. Where some surely felt it, the others are left out; where none
     did, those to whom the slowest was surely as fast as the fastest. Of whom nothing can be compared stays.
     """
     fetches = {model: checks for model, checks in _fetches(evidence, medium).items() if checks}
-    moved, unmoved = (
-        frozenset(model for model, checks in fetches.items() if is_so(checks, evidence.alpha))
-        for is_so in (_is_moved, _is_unmoved)
-    )
+    slower = {model: [replace(check, wants="rises") for check in checks] for model, checks in fetches.items()}
+    moved = frozenset(model for model, checks in slower.items() if HOLDS in words_of(checks, evidence.alpha))
     if moved:
         return MediumEffect(frozenset(fetches) - moved, unsure=False)
+    unmoved = frozenset(model for model, checks in fetches.items() if set(words_of(checks, evidence.alpha)) == {HOLDS})
     return MediumEffect(unmoved, unsure=len(unmoved) < len(fetches))
 
 
-def _is_moved(checks: list[Check], alpha: float) -> bool:
-    return HOLDS in words_of([replace(check, wants="rises") for check in checks], alpha)
-
-
-def _is_unmoved(checks: list[Check], alpha: float) -> bool:
-    words = words_of(checks, alpha)
-    return bool(words) and all(word == HOLDS for word in words)
-
-
-def _reads(*when: When | None) -> Callable[[Record], bool]:
+def reads_in(*when: When | None) -> Callable[[Record], bool]:
+    """Whether a trial reads its data from the medium then."""
     return lambda record: reads(record.settings.get(CACHE)) in when
 
 
-def _fetches(evidence: Population, medium: str) -> dict[Value | None, list[Check]]:
-    """Model by model, that fetching takes as long from the slowest medium as from the fastest."""
-    always = evidence.cells(metrics.STALL, _reads(EVERY)) or evidence.cells(metrics.MEAN_STEP, _reads(EVERY))
+def _fetches(evidence: Population, medium: Factor) -> dict[Value | None, list[Check]]:
+    """Model by model, that fetching takes as long from the slowest medium as from the fastest.
+
+    Without workers to hide it; only where there is no such trial, with.
+    """
+    always = evidence.cells(metrics.STALL, reads_in(EVERY)) or evidence.cells(metrics.MEAN_STEP, reads_in(EVERY))
     found: dict[Value | None, list[Check]] = {}
-    for cells in (always, evidence.cells(metrics.EPOCH0, _reads(EVERY, FIRST, None))):
+    for cells in (always, evidence.cells(metrics.EPOCH0, reads_in(EVERY, FIRST, None))):
         for model, mine in split(cells, MODEL).items():
-            apart = _slowest_to_fastest(mine, medium)
+            alone = where(mine, lambda cell: not level(cell, WORKERS))
+            apart = slowest_to_fastest(alone, medium) or slowest_to_fastest(mine, medium)
             found.setdefault(model, []).extend(tendency("fetch, slowest medium against fastest", apart, "same"))
     return found
 
 
-def _slowest_to_fastest(cells: Cells, medium: str) -> Cells:
-    """The slowest medium against the fastest, without workers to hide it; only where there is no such trial, with."""
-    alone = where(cells, lambda cell: not level(cell, WORKERS))
-    return _between(alone, medium) or _between(cells, medium)
-
-
-def _between(cells: Cells, medium: str) -> Cells:
+def slowest_to_fastest(cells: Cells, medium: Factor) -> Cells:
+    """The slowest medium against the fastest; nothing where there is only one."""
     speeds = by_speed(cells, medium)
     return against(cells, medium, speeds[0], speeds[-1]) if len(speeds) > 1 else {}
 
@@ -248,9 +239,11 @@ def is_of_mode(name: str) -> bool:
 
 def by_mode(cells: Cells, belongs: Callable[[str], bool] = is_of_mode) -> dict[Cell, dict[Cell, Series]]:
     """Workload (everything but the mode) -> mode -> series."""
-    having = ((cell, mode) for cell in cells if (mode := frozenset(item for item in cell if belongs(item[0]))))
-    pairs = collected((cell - mode, (mode, cells[cell])) for cell, mode in having)
-    return {rest: dict(found) for rest, found in pairs.items()}
+    made: dict[Cell, dict[Cell, Series]] = {}
+    for cell, series in cells.items():
+        if mode := frozenset(item for item in cell if belongs(item[0])):
+            made.setdefault(cell - mode, {})[mode] = series
+    return made
 
 
 def by_clocks(cells: Cells) -> Cells:
@@ -313,7 +306,8 @@ class Grid:
 
 def grid(evidence: Population) -> Grid | None:
     """The largest set of modes that two workloads or more share, else of what stands in for them; None without any."""
-    for belongs in (is_of_mode, _is_of_mode_or_cores):
+    # Of a mode whose clocks a control sets, the platform may set the cores.
+    for belongs in (is_of_mode, lambda name: is_of_mode(name) or name == "platform.cores"):
         if (found := _grid(evidence, belongs, FEWEST_MODES, features=2)) is not None:
             return found
     for name, words in STAND_INS.items():
@@ -322,16 +316,11 @@ def grid(evidence: Population) -> Grid | None:
     return None
 
 
-def _is_of_mode_or_cores(name: str) -> bool:
-    """A mode whose clocks a control sets, and whose cores the platform does."""
-    return is_of_mode(name) or name == "platform.cores"
-
-
 def _grid(evidence: Population, belongs: Callable[[str], bool], fewest: int, features: int) -> Grid | None:
     """Of the settings that belong to a mode, so many of them or more told in numbers."""
-    time, energy = (
-        by_mode(_of_one_platform(evidence.cells(names)), belongs) for names in (metrics.END_TO_END, metrics.ENERGY)
-    )
+    # On bare metal where there is any: the same model in a container would tell what it is asked about.
+    measured = (evidence.cells(names) for names in (metrics.END_TO_END, metrics.ENERGY))
+    time, energy = (by_mode(where(cells, is_bare) or cells, belongs) for cells in measured)
     complete = {
         cell: {mode: s for mode, s in found.items() if len(_point(mode)) >= features} for cell, found in time.items()
     }
@@ -349,16 +338,10 @@ def _grid(evidence: Population, belongs: Callable[[str], bool], fewest: int, fea
     blocks = tuple(block for block in series[0].values if all(block in each.values for each in series))
     if not blocks:
         return None
-    measured = _stacked(complete, workloads, order, blocks)
     powered = all(mode in energy.get(cell, {}) for cell in workloads for mode in order)
     joules = _stacked(energy, workloads, order, blocks) if powered else None
     used = frozenset().union(*(each.trials for each in series))
-    return Grid(points, tuple(workloads), blocks, measured, joules, used)
-
-
-def _of_one_platform(cells: Cells) -> Cells:
-    """Bare metal where there is any: the same model in a container would tell what it is asked about."""
-    return where(cells, is_bare) or cells
+    return Grid(points, tuple(workloads), blocks, _stacked(complete, workloads, order, blocks), joules, used)
 
 
 def _stacked(
@@ -377,9 +360,8 @@ def _point(mode: Cell) -> list[float]:
     named: dict[str, Value] = {name.rpartition(".")[2]: value for name, value in mode}
     if len(named) < len(mode):
         return []
-    values = [named[name] for name in (*FEATURES, "quota") if name in named]
-    numbers = [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    return numbers if len(numbers) == len(values) else []
+    values = [rising(named[name]) for name in (*FEATURES, "quota") if name in named]
+    return [value for value in values if value is not None] if None not in values else []
 
 
 def errors(found: Grid) -> tuple[list[Series], list[Series]]:

@@ -7,7 +7,7 @@ import math
 import pkgutil
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -39,7 +39,6 @@ from tare.papers.claims.model import (
     Answer,
     Check,
     Claim,
-    Look,
     Population,
     Wants,
     Word,
@@ -101,7 +100,9 @@ def source_of(store: Store, name: str, figures: Collection[str] = ()) -> StoreTr
     `figures`: further ones, which every record gets.
     """
     records = _with_figures(store, _with_latencies(store, records_of(store)), figures)
-    epochs = {each.trial: _epochs(store, each) for each in _spread(usable_attempts(records, _FIGURES))}
+    marked = _spread(usable_attempts(records, _FIGURES))
+    epochs = {each.trial: [mean for _, mean in epoch_means(store.marks(each.trial, each.attempt), "step")]
+              for each in marked}  # fmt: skip
     study = store.study if isinstance(store.study, Mapping) else {}
     return StoreTrials(name, records, study, epochs, (*store.problems, *_unused(records)))
 
@@ -120,19 +121,20 @@ def _with_figures(store: Store, records: Sequence[Record], figures: Collection[s
     media = {value for record in records for name, value in cell_of(record) if is_medium(name)}
     wanted = [name for probe, names in OF_PLATFORMS.items() if platforms_with(probe, records) > 1 for name in names]
     wanted += metrics.EPOCH0 if len(media) > 1 else ()
-    wanted += metrics.EPOCH_ENERGY if any(map(_has_energy_by_epoch, records)) else ()
+    wanted += metrics.EPOCH_ENERGY if any(_is_long(each) and "energy_j" in each.metrics for each in records) else ()
     blocks = list(dict.fromkeys(record.block for record in records))[:SERIES_OF] if wanted else []
     both = {*figures, *wanted}
     return [with_figures(store, record, both if record.block in blocks else figures) for record in records]
 
 
-def _has_energy_by_epoch(record: Record) -> bool:
-    return (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS and "energy_j" in record.metrics
+def _is_long(record: Record) -> bool:
+    """Whether it has epochs enough to say how they vary."""
+    return (record.settings.get("workload.epochs") or 0) > LATER_EPOCHS
 
 
 def _spread(records: Sequence[Record]) -> list[Record]:
     """Trials with enough epochs, some of each model on each device, spread over the store; none beside a tracer."""
-    long = [each for each in records if (each.settings.get("workload.epochs") or 0) > LATER_EPOCHS and not each.traced]
+    long = [each for each in records if _is_long(each) and not each.traced]
     models = grouped(long, lambda each: (str(each.settings.get("workload.model")), device_of(each)))
     return [one for many in models.values() for one in many[:: max(1, -(-len(many) // EPOCHS_OF))]]
 
@@ -148,14 +150,6 @@ def _unused(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def _epochs(store: Store, record: Record) -> list[float]:
-    return [value for _, value in epoch_means(store.marks(record.trial, record.attempt), "step")]
-
-
-def _kept_epochs(source: StoreTrials, record: Record) -> tuple[float, ...]:
-    return tuple(source.epochs.get(record.trial, ()))
-
-
 def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
     """The devices of the stores, each by itself: two devices may have done the very same trial."""
     made = []
@@ -168,11 +162,12 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
         baseline = against if isinstance(against, Mapping) else None
         rows = [
             replace(
-                TrialRow.of(each, block_id=f"{number}/{each.block}", store=number, epochs=_kept_epochs(source, each)),
+                TrialRow.of(each, block_id=f"{number}/{each.block}", store=number, epochs=epochs),
                 # The device stands beside the settings of a fleet's trials: it is no cell of its own.
                 settings={name: value for name, value in each.settings.items() if name not in (DEVICE, TYPE)},
             )
             for each in filter(has_network, fresh)
+            for epochs in [tuple(source.epochs.get(each.trial, ()))]
         ]
         for device, records in grouped(rows, lambda each: str(each.device)).items():
             trials = _trials_together(usable_trials(records, has_most_of(_FIGURES), repeats=False))
@@ -235,6 +230,7 @@ def decide(claim: Claim, evidence: Population, where: str = "") -> Answer:
     """One claim on one population."""
     look = claim.look(evidence)
     judged = [
+        # Where its pairs contradict each other, and it surely holds for one, a mean of them does not speak for all.
         (check, found, UNDECIDED if word == FAILS and _is_mixed(check, evidence.alpha) else word)
         for check, found, word in _judged(look.checks, evidence.alpha)
     ]
@@ -245,9 +241,12 @@ def decide(claim: Claim, evidence: Population, where: str = "") -> Answer:
     told = _told_first(judged, decisive, evidence.alpha, advises=not look.depends_on)
     if word == HOLDS and not claim.any_of and (against := _exceptions(look.checks, evidence.alpha)):
         word = UNDECIDED
-        told.append(f"it holds on the whole, and for sure not for {_named(against)}")
+        more = f" and {len(against) - NAMED} more" if len(against) > NAMED else ""
+        told.append(f"it holds on the whole, and for sure not for {'; '.join(against[:NAMED])}{more}")
     trials = sorted(frozenset().union(*(check.trials for check in look.checks)))
-    return _answer(claim, word, decisive, _why(told, look), trials, where)
+    missing = [f"not measured: {each}" for each in look.missing]
+    why = _sentence([*told, *([look.depends_on] if look.depends_on else []), *missing])
+    return _answer(claim, word, decisive, why, trials, where)
 
 
 def _judged(checks: Sequence[Check], alpha: float) -> list[Judged]:
@@ -277,50 +276,30 @@ def word_for(check: Check, found: Comparison) -> Word:
     """What an interval says of a check; a side with other software, or too few blocks, leaves it undecided."""
     if check.tainted or found.low is None or found.high is None or _is_no_evidence(check, found):
         return UNDECIDED
-    return _RULES[check.wants](found)
+    return _by_interval(check.wants, found)
 
 
 def _is_no_evidence(check: Check, found: Comparison) -> bool:
     """Whether it fails in a way that does not speak against the claim."""
-    return bool(check.no_evidence) and _RULES[check.wants](found) == FAILS
+    return bool(check.no_evidence) and _by_interval(check.wants, found) == FAILS
 
 
-def _rises(found: Comparison) -> Word:
+def _by_interval(wants: Wants, found: Comparison) -> Word:
     """The whole interval beyond the margin holds, the whole interval short of it fails, one that straddles it tells
     nothing: 4.3 to 5.1 % is no rise of more than 5 %, and no rise of less.
+
+    Beyond is more than the same thing differs from itself, too: else the verdict is held back.
     """
-    return HOLDS if _above(found) else FAILS if (found.high or 0.0) <= found.margin + TIE else UNDECIDED
-
-
-def _falls(found: Comparison) -> Word:
-    return HOLDS if _below(found) else FAILS if (found.low or 0.0) >= -found.margin - TIE else UNDECIDED
-
-
-def _same(found: Comparison) -> Word:
-    """Within the margin, for sure; a difference that may be smaller than the margin does not speak against it."""
-    return HOLDS if found.verdict == "equivalent" else FAILS if _above(found) or _below(found) else UNDECIDED
-
-
-def _apart(found: Comparison) -> Word:
-    """More than the margin, for sure, in either direction."""
-    return FAILS if found.verdict == "equivalent" else HOLDS if _above(found) or _below(found) else UNDECIDED
-
-
-def _above(found: Comparison) -> bool:
-    """Surely more than the margin, and more than the same thing differs from itself (else the verdict is held back)."""
-    return (found.low or 0.0) > found.margin + TIE and found.verdict != "cannot_tell"
-
-
-def _below(found: Comparison) -> bool:
-    return (found.high or 0.0) < -found.margin - TIE and found.verdict != "cannot_tell"
-
-
-_RULES: Mapping[Wants, Callable[[Comparison], Word]] = {
-    "rises": _rises,
-    "falls": _falls,
-    "same": _same,
-    "apart": _apart,
-}
+    low, high, margin = found.low or 0.0, found.high or 0.0, found.margin + TIE
+    is_told, is_same = found.verdict != "cannot_tell", found.verdict == "equivalent"
+    above, below = is_told and low > margin, is_told and high < -margin
+    holds, fails = {
+        "rises": (above, high <= margin),
+        "falls": (below, low >= -margin),
+        "same": (is_same, above or below),
+        "apart": (above or below, is_same),
+    }[wants]
+    return HOLDS if holds else FAILS if fails else UNDECIDED
 
 
 def _together(claim: Claim, words: Sequence[Word], missing: Sequence[str]) -> Word:
@@ -351,17 +330,13 @@ def _figure(judged: Judged) -> tuple[object, ...]:
 def _room(judged: Judged) -> float:
     """How far its interval's end is from where the check would no longer hold."""
     check, found, _ = judged
-    return _ROOM[check.wants](found.low or 0.0, found.high or 0.0) - _HELD_TO[check.wants] * found.margin
-
-
-# From the end of the interval that decides, and with it the margin, in the direction in which a check holds.
-_ROOM: Mapping[Wants, Callable[[float, float], float]] = {
-    "rises": lambda low, _: low,
-    "falls": lambda _, high: -high,
-    "same": lambda low, high: min(low, -high),
-    "apart": lambda low, high: max(low, -high),
-}
-_HELD_TO: Mapping[Wants, int] = {"rises": 1, "falls": 1, "same": -1, "apart": 1}
+    low, high, margin = found.low or 0.0, found.high or 0.0, found.margin
+    return {
+        "rises": low - margin,
+        "falls": -high - margin,
+        "same": min(low, -high) + margin,
+        "apart": max(low, -high) - margin,
+    }[check.wants]
 
 
 def _answer(claim: Claim, word: Word, decisive: Judged | None, why: str, trials: Iterable[str], where: str) -> Answer:
@@ -383,11 +358,6 @@ def _shown(check: Check, found: Comparison) -> list[float | None]:
     values = (found.effect, found.low, found.high)
     shown = [None if value is None else (1 + value) * (1 + check.bound) - start for value in values]
     return [math.log1p(value) if check.kind == "points" and value is not None else value for value in shown]
-
-
-def _why(told: Sequence[str], look: Look) -> str:
-    depends = [look.depends_on] if look.depends_on else []
-    return _sentence([*told, *depends, *(f"not measured: {each}" for each in look.missing)])
 
 
 def _told_first(judged: Sequence[Judged], decisive: Judged, alpha: float, *, advises: bool) -> list[str]:
@@ -501,22 +471,17 @@ def _more(check: Check, found: Comparison) -> int | None:
 
     Fewer than an interval takes, and a difference no larger than the same thing's from itself, have their own number.
     """
-    if found.effect is None or found.low is None or found.high is None or _is_held_back(found):
+    if found.effect is None or found.low is None or found.high is None:
+        return found.more_trials
+    if found.verdict == "cannot_tell" and (found.low > 0 or found.high < 0):
         return found.more_trials
     half = (math.log1p(found.high) - math.log1p(found.low)) / 2
     effect, margin = math.log1p(found.effect), math.log1p(found.margin)
-    way = abs(_TOWARDS.get(check.wants, abs)(effect) - margin)
+    towards = {"rises": effect, "falls": -effect}.get(check.wants, abs(effect))
+    way = abs(towards - margin)
     if way * math.sqrt(MOST / found.n) <= half:
         return None
     return max(1, math.ceil(found.n * (half / way) ** 2) - found.n)
-
-
-_TOWARDS: Mapping[Wants, Callable[[float], float]] = {"rises": lambda effect: effect, "falls": lambda effect: -effect}
-
-
-def _is_held_back(found: Comparison) -> bool:
-    """Whether the interval leaves out zero, and yet nothing is claimed."""
-    return found.verdict == "cannot_tell" and ((found.low or 0.0) > 0 or (found.high or 0.0) < 0)
 
 
 def _exceptions(checks: Sequence[Check], alpha: float) -> list[str]:
@@ -528,11 +493,6 @@ def _exceptions(checks: Sequence[Check], alpha: float) -> list[str]:
         for part in check.parts
     ]
     return [each.about for each, _, word in _judged(parts, alpha) if word == FAILS]
-
-
-def _named(cells: Sequence[str]) -> str:
-    more = f" and {len(cells) - NAMED} more" if len(cells) > NAMED else ""
-    return f"{'; '.join(cells[:NAMED])}{more}"
 
 
 def _sentence(parts: Sequence[str]) -> str:

@@ -81,17 +81,23 @@ _TOLD_NOTHING: Mapping[Names, str] = {TOP_FAULTS: "kept no places of page faults
 # What a figure takes, in words, and the probes that give it.
 _PROBES: Mapping[Names, tuple[str, tuple[str, ...]]] = {
     EPOCH_ENERGY: ("a power probe that is read five times in an epoch", _POWER),
-    ENERGY: ("a power probe", _POWER), TOTAL_ENERGY: ("a power probe", _POWER),
-    CLOCK: ("the frequency probe", ("frequency",)),
-    MEMORY: ("the memory probe", ("memory",)), SYSTEM_CALLS: ("the syscalls probe", ("syscalls",)),
-    GPU_USE: ("the gpu probe", ("gpu",)), CPU_USE: ("the cpu probe", ("cpu",)), POWER: ("a power probe", _POWER),
-    PAGE_FAULTS: ("the perf probe", ("perf",)), INSERTED: ("the perf probe", ("perf",)),
-    DAEMON_FAULTS: ("the perf probe", ("perf",)), DAEMON_CYCLES: ("the perf probe", ("perf",)),
-    CYCLES: ("the perf probe", ("perf",)), TOP_FAULTS: ("the perf probe", ("perf",)),
-    WRITEBACK_INTERVAL: ("the ftrace probe", ("ftrace",)), WRITEBACK_DEVIATION: ("the ftrace probe", ("ftrace",)),
-    WRITTEN_PAGES: ("the ftrace probe", ("ftrace",)), WRITEBACKS: ("the ftrace probe", ("ftrace",)),
-    BACKGROUND: ("the ftrace probe", ("ftrace",)), HOT_EARLY: ("the ftrace probe", ("ftrace",)),
-    HOT_LATE: ("the ftrace probe", ("ftrace",)), FLUSH: (_SIMULATED, ()), FLUSH_WITH_NVM: (_SIMULATED, ()),
+    **dict.fromkeys((ENERGY, TOTAL_ENERGY, POWER), ("a power probe", _POWER)),
+    **dict.fromkeys((FLUSH, FLUSH_WITH_NVM), (_SIMULATED, ())),
+    **{
+        names: (f"the {probe} probe", (probe,))
+        for probe, several in {
+            "cpu": (CPU_USE,),
+            "frequency": (CLOCK,),
+            "gpu": (GPU_USE,),
+            "memory": (MEMORY,),
+            "perf": (PAGE_FAULTS, INSERTED, DAEMON_FAULTS, DAEMON_CYCLES, CYCLES, TOP_FAULTS),
+            "syscalls": (SYSTEM_CALLS,),
+            "ftrace": (
+                WRITEBACK_INTERVAL, WRITEBACK_DEVIATION, WRITTEN_PAGES, WRITEBACKS, BACKGROUND, HOT_EARLY, HOT_LATE,
+            ),
+        }.items()
+        for names in several
+    },
 }  # fmt: skip
 
 
@@ -139,14 +145,15 @@ def platforms_with(probe: str, records: Sequence[Record]) -> int:
 
 
 def _ran(probe: str, record: Record, for_power: bool) -> bool:
-    """Whether it ran as a probe of this figure: a Jetson's GPU tells its clock, and its power is a rail's."""
-    return probe in probes_of(record) and (probe != _GPU or not for_power or _has_power(record))
+    """Whether it ran as a probe of this figure: a Jetson's GPU tells its clock, and its power is a rail's.
 
-
-def _has_power(record: Record) -> bool:
-    """Whether anything told power or energy, or would have if nothing had spoken against it."""
+    So the GPU's counts for power only where anything told power or energy, or would have without a doubt about it.
+    """
+    if probe != _GPU or not for_power:
+        return probe in probes_of(record)
     doubted = (record.facts.get("energy") or {}).get("source")
-    return bool(doubted) or any(name.startswith(("energy", "power")) or "_power_" in name for name in record.metrics)
+    told = any(name.startswith(("energy", "power")) or "_power_" in name for name in record.metrics)
+    return probe in probes_of(record) and bool(doubted or told)
 
 
 def probes_of(record: Record) -> list[str]:
@@ -170,6 +177,7 @@ def background_share(record: Record) -> float | None:
 
 Value: TypeAlias = str | float | bool
 Cell: TypeAlias = frozenset[tuple[str, Value]]
+Factor: TypeAlias = str | None  # the name of a setting; None where none is meant, and then no cell has a level of it
 
 CONTAINERS = ("docker", "podman", "runc", "gvisor")
 MACHINES = ("qemu", "uml")
@@ -209,49 +217,29 @@ def plain(value: Any) -> Value:
     return value if isinstance(value, str | int | float | bool) else text(value)
 
 
-def level(cell: Cell, name: str) -> Value | None:
+def level(cell: Cell, name: Factor) -> Value | None:
     return _by_name(cell).get(name)
 
 
-_by_name: Callable[[Cell], dict[str, Value]] = lru_cache(maxsize=4096)(dict)
+_by_name: Callable[[Cell], dict[Factor, Value]] = lru_cache(maxsize=4096)(dict)
 
 
-def stack_names(cell: Cell) -> tuple[str, ...]:
-    """The platforms of a cell, outermost first: `qemu+docker` has two."""
-    return tuple(str(level(cell, "platform") or "").split("+"))
+def on(*platforms: str) -> Callable[[Cell], bool]:
+    """Whether a cell is on one of these platforms, with no other in it."""
+    return lambda cell: level(cell, "platform") in platforms
 
 
-def is_bare(cell: Cell) -> bool:
-    return stack_names(cell) == ("bare",)
-
-
-def is_container(cell: Cell) -> bool:
-    found = stack_names(cell)
-    return len(found) == 1 and found[0] in CONTAINERS
-
-
-def is_machine(cell: Cell) -> bool:
-    found = stack_names(cell)
-    return len(found) == 1 and found[0] in MACHINES
-
-
-def is_micro_machine(cell: Cell) -> bool:
-    found = stack_names(cell)
-    return len(found) == 1 and found[0] in MICRO_MACHINES
+is_bare, is_container = on("bare"), on(*CONTAINERS)
+is_machine, is_micro_machine = on(*MACHINES), on(*MICRO_MACHINES)
 
 
 def is_container_in_machine(cell: Cell) -> bool:
-    found = stack_names(cell)
-    return len(found) == 2 and found[0] in (*MACHINES, *MICRO_MACHINES) and found[1] in CONTAINERS
+    outer, _, inner = str(level(cell, "platform")).partition("+")
+    return outer in (*MACHINES, *MICRO_MACHINES) and inner in CONTAINERS
 
 
 def is_virtual(cell: Cell) -> bool:
     return not is_bare(cell)
-
-
-def on(platform: str) -> Callable[[Cell], bool]:
-    """Whether a cell is on this platform."""
-    return lambda cell: level(cell, "platform") == platform
 
 
 def trains(record: Record) -> bool:
@@ -277,7 +265,7 @@ def weight(model: Value) -> float | None:
     return MILLIONS.get(str(model))
 
 
-def factor_named(cells: Mapping[Cell, object], *names: str) -> str | None:
+def factor_named(cells: Mapping[Cell, object], *names: str) -> Factor:
     """The setting that ends in one of these names (`control.power_mode.cpu_mhz` for `cpu_mhz`), and varies most."""
     settings = {item for cell in cells for item in cell if item[0] in names or item[0].rpartition(".")[2] in names}
     seen = collected(settings)
@@ -289,5 +277,5 @@ def is_medium(name: str) -> bool:
     return name in _MEDIUM or name.rpartition(".")[2] in _MEDIUM
 
 
-def medium_factor(cells: Mapping[Cell, object]) -> str | None:
+def medium_factor(cells: Mapping[Cell, object]) -> Factor:
     return factor_named(cells, *_MEDIUM)

@@ -22,6 +22,7 @@ from tare.analysis.statistics import ALPHA
 from tare.papers.claims.metrics import (
     COMPUTE,
     Cell,
+    Factor,
     Names,
     Value,
     absent,
@@ -32,7 +33,7 @@ from tare.papers.claims.metrics import (
     weight,
 )
 from tare.records.model import Record
-from tare.records.trials import TrialRow, collected, device_of, grouped
+from tare.records.trials import TrialRow, device_of, grouped
 
 # Ratios, interactions, trends and tendencies, block by block, on the log scale.
 #
@@ -54,6 +55,10 @@ class Series:
 
     def minus(self, other: Series) -> Series:
         return joined([self, other], lambda ours, theirs: ours - theirs)
+
+    def over(self, number: float) -> Series:
+        """Each log as so many equal parts has one of them."""
+        return replace(self, values={block: log / number for block, log in self.values.items()})
 
     def of_store(self, store: str) -> Series:
         return replace(self, values={block: log for block, log in self.values.items() if store_of(block) == store})
@@ -81,7 +86,7 @@ def where(cells: Cells, keep: Callable[[Cell], bool]) -> Cells:
     return {cell: series for cell, series in cells.items() if keep(cell)}
 
 
-def at(cells: Cells, factor: str, value: Value) -> Cells:
+def at(cells: Cells, factor: Factor, value: Value | None) -> Cells:
     """The cells that have this level."""
     return where(cells, lambda cell: level(cell, factor) == value)
 
@@ -91,17 +96,19 @@ def minus(ours: Cells, theirs: Cells) -> Cells:
     return _filled({cell: series.minus(theirs[cell]) for cell, series in ours.items() if cell in theirs})
 
 
-def by_level(cells: Cells, factor: str) -> dict[Cell, dict[Value, Series]]:
+def by_level(cells: Cells, factor: Factor) -> dict[Cell, dict[Value, Series]]:
     """The cells that are equal in all but one factor, together, by its levels."""
-    having = ((cell, value) for cell in cells if (value := level(cell, factor)) is not None)
-    pairs = collected((without(cell, factor), (value, cells[cell])) for cell, value in having)
-    return {rest: dict(found) for rest, found in pairs.items()}
+    made: dict[Cell, dict[Value, Series]] = {}
+    for cell, series in cells.items():
+        if factor is not None and (value := level(cell, factor)) is not None:
+            made.setdefault(without(cell, factor), {})[value] = series
+    return made
 
 
-def by_level_of_store(cells: Cells, factor: str) -> Iterator[tuple[Cell, dict[Value, Series]]]:
+def by_level_of_store(cells: Cells, factor: Factor) -> Iterator[tuple[Cell, dict[Value, Series]]]:
     """The same, store by store: a level that only another store has shares no block with these."""
     for rest, found in by_level(cells, factor).items():
-        for store in dict.fromkeys(store_of(block) for series in found.values() for block in series.values):
+        for store in _stores(found.values()):
             parts = {value: series.of_store(store) for value, series in found.items()}
             yield rest, {value: part for value, part in parts.items() if part.values}
 
@@ -116,11 +123,11 @@ def gathered(pairs: Iterable[tuple[Cell, Series]]) -> Cells:
     return _filled(made)
 
 
-def levels(cells: Cells, factor: str) -> list[Value]:
+def levels(cells: Cells, factor: Factor) -> list[Value]:
     return list(dict.fromkeys(value for cell in cells if (value := level(cell, factor)) is not None))
 
 
-def split(cells: Cells, factor: str) -> dict[Value | None, Cells]:
+def split(cells: Cells, factor: Factor) -> dict[Value | None, Cells]:
     """Level -> the cells that have it; None: those that have none."""
     return {
         value: {cell: cells[cell] for cell in its}
@@ -138,7 +145,7 @@ def each_model(cells: Cells) -> dict[str, Cells]:
     }
 
 
-def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:
+def against(cells: Cells, factor: Factor, one: Value, other: Value) -> Cells:
     """The cells with level `one`, each less the same with level `other`."""
     return _filled(
         {
@@ -149,7 +156,7 @@ def against(cells: Cells, factor: str, one: Value, other: Value) -> Cells:
     )
 
 
-def ends(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> Cells:
+def ends(cells: Cells, factor: Factor, order: Callable[[Value], float | None]) -> Cells:
     """The last level in this order, less the first, of every set of cells that has two or more."""
     return gathered(
         (rest, ordered[-1].minus(ordered[0]))
@@ -158,7 +165,7 @@ def ends(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> C
     )
 
 
-def trend(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> Cells:
+def trend(cells: Cells, factor: Factor, order: Callable[[Value], float | None]) -> Cells:
     """By how much the last level differs from the first, by a line through all of them."""
     return gathered(
         (rest, joined(ordered, _rise))
@@ -167,30 +174,26 @@ def trend(cells: Cells, factor: str, order: Callable[[Value], float | None]) -> 
     )
 
 
-def last_doubling(cells: Cells, factor: str) -> Cells:
+def last_doubling(cells: Cells, factor: Factor) -> Cells:
     """What a doubling changes between the two largest levels; where there are three or more."""
-    made = []
-    for rest, found in by_level_of_store(cells, factor):
-        numbered = {number: series for value, series in found.items() if (number := rising(value) or 0.0) > 0}
-        if len(numbered) < 3:
-            continue
-        (below, before), (above, last) = sorted(numbered.items(), key=lambda each: each[0])[-2:]
-
-        def change(late: float, early: float, doublings: float = math.log2(above / below)) -> float:
-            return (late - early) / doublings
-
-        made.append((rest, joined([last, before], change)))
-    return gathered(made)
+    return gathered(
+        (rest, last.minus(before).over(math.log2(above / below)))
+        for rest, (below, before), (above, last) in _two_largest(cells, factor)
+    )
 
 
-def largest_levels(cells: Cells, factor: str) -> list[str]:
+def largest_levels(cells: Cells, factor: Factor) -> list[str]:
     """Between which two levels the last doubling lies: `["16 to 64"]`, one for each pair where cells have others."""
-    found = []
-    for _, of_one in by_level_of_store(cells, factor):
-        numbers = sorted(number for value in of_one if (number := rising(value) or 0.0) > 0)
-        if len(numbers) >= 3:
-            found.append(f"{numbers[-2]:g} to {numbers[-1]:g}")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(f"{below:g} to {above:g}" for _, (below, _), (above, _) in _two_largest(cells, factor)))
+
+
+def _two_largest(cells: Cells, factor: Factor) -> Iterator[tuple[Cell, tuple[float, Series], tuple[float, Series]]]:
+    """Of every set of cells that has three levels or more, the two largest."""
+    for rest, found in by_level_of_store(cells, factor):
+        numbered = [(number, series) for value, series in found.items() if (number := rising(value) or 0.0) > 0]
+        if len(numbered) >= 3:
+            before, last = sorted(numbered, key=lambda each: each[0])[-2:]
+            yield rest, before, last
 
 
 def pooled(cells: Cells) -> Series | None:
@@ -200,35 +203,39 @@ def pooled(cells: Cells) -> Series | None:
     """
     values: dict[str, float] = {}
     used: list[Series] = []
-    for store in dict.fromkeys(store_of(block) for series in cells.values() for block in series.values):
-        parts = [
-            {block: value for block, value in each.values.items() if store_of(block) == store}
-            for each in cells.values()
-        ]
-        most = max(map(len, parts))
-        kept = [(part, each) for part, each in zip(parts, cells.values(), strict=True) if len(part) >= FEW * most]
-        values |= _adjusted([part for part, _ in kept])
-        used += [each for _, each in kept]
+    for store in _stores(cells.values()):
+        parts = [series.of_store(store) for series in cells.values()]
+        most = max(len(part.values) for part in parts)
+        kept = [part for part in parts if len(part.values) >= FEW * most]
+        values |= _adjusted([part.values for part in kept])
+        used += kept
     if not values:
         return None
     whole = joined(used, lambda *_: 0.0)
     return Series(values, whole.trials, whole.tainted)
 
 
-def _adjusted(parts: list[dict[str, float]]) -> dict[str, float]:
-    centres = [median(part.values()) for part in parts]
-    whole = fmean(centres)
-    made = {}
-    for block in dict.fromkeys(block for part in parts for block in part):
-        made[block] = whole + fmean(
-            part[block] - centre for part, centre in zip(parts, centres, strict=True) if block in part
-        )
-    return made
+def _adjusted(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    centred = [(part, median(part.values())) for part in parts]
+    whole = fmean(centre for _, centre in centred)
+    return {
+        block: whole + fmean(part[block] - centre for part, centre in centred if block in part)
+        for block in dict.fromkeys(block for part in parts for block in part)
+    }
+
+
+def typical(cells: Cells) -> float:
+    """The median of all logs of these cells."""
+    return median(log for series in cells.values() for log in series.values.values())
 
 
 def store_of(block: str) -> str:
     """`0` of `0/3`."""
     return block.partition("/")[0]
+
+
+def _stores(several: Iterable[Series]) -> list[str]:
+    return list(dict.fromkeys(store_of(block) for series in several for block in series.values))
 
 
 def _ordered(found: Mapping[Value, Series], order: Callable[[Value], float | None]) -> list[Series]:
@@ -257,7 +264,6 @@ def falling(value: Value) -> float | None:
     return None if number is None else -number
 
 
-Figure = Callable[[Record], float | None]
 _HOW_MANY = ("cores", "leave_idle", "quota", "cpuset")  # cores: as many must be compared, pinned or not
 _UNSAID: Cell = frozenset({("platform.pin", False), ("platform.leave_idle", 0)})  # as where nothing is said of it
 
@@ -294,13 +300,11 @@ class Population:
             return {}
         return self.figured(lambda record: record.compared.get(name), among)
 
-    def figured(self, figure: Figure, among: Callable[[Record], bool] = lambda _: True) -> Cells:
-        """The same for a figure that is worked out from a record; what is not more than zero has no log and is left."""
-        return self.by_trial(lambda trial: figure(trial) if among(trial) else None)
-
-    def by_trial(self, figure: Callable[[TrialRow], float | None]) -> Cells:
-        """The same for a figure that takes more than the record."""
-        known = [(trial, value) for trial in self.trials if (value := figure(trial)) is not None]
+    def figured(
+        self, figure: Callable[[TrialRow], float | None], among: Callable[[Record], bool] = lambda _: True
+    ) -> Cells:
+        """The same for a figure that is worked out of a trial; what is not more than zero has no log and is left."""
+        known = [(trial, value) for trial in filter(among, self.trials) if (value := figure(trial)) is not None]
         positive = [(trial, math.log(value)) for trial, value in known if math.isfinite(value) and value > 0]
         made = {}
         for cell, pairs in grouped(positive, lambda pair: self.cell(pair[0])).items():
@@ -355,7 +359,9 @@ class Population:
 
         Alike are those that agree in all of this placement; where there is none, in all of the next.
         """
-        likes = [_index(cells, theirs, names) for names in ways]
+        # Of several cells of theirs with the same surroundings, the one with fewest settings of its own.
+        of_theirs = sorted(filter(theirs, cells), key=lambda each: (len(each), sorted(map(str, each))), reverse=True)
+        likes = [{_surroundings(cell, names): cell for cell in of_theirs} for names in ways]
         made = {}
         for cell in filter(ours, cells):
             keys = [_surroundings(cell, names) for names in ways]
@@ -394,14 +400,17 @@ class Population:
         known = {model: weight(model) for model in models if model is not None}
         if all(each is not None for each in known.values()):
             return {model: float(each) for model, each in known.items() if each is not None}
-        bare = {cell: series for cell, series in cells.items() if is_bare(cell)} or cells
-        return {
-            model: median(
-                v for cell, series in bare.items() if level(cell, name) == model for v in series.values.values()
-            )
-            for model in known
-            if any(level(cell, name) == model for cell in bare)
-        }
+        bare = split(where(cells, is_bare) or cells, name)
+        return {model: typical(bare[model]) for model in known if model in bare}
+
+    def lightest(self, cells: Cells, model: Factor) -> Value | None:
+        """Of the models of these cells."""
+        return min((level(cell, model) for cell in cells), key=lambda name: self.model_order.get(name, math.inf))
+
+    def heavier(self, cells: Cells, model: Factor) -> Cells:
+        """The cells of all models but the lightest."""
+        lightest = self.lightest(cells, model)
+        return where(cells, lambda cell: level(cell, model) != lightest)
 
 
 def _surroundings(cell: Cell, placement: Sequence[str]) -> Cell:
@@ -414,14 +423,6 @@ def _surroundings(cell: Cell, placement: Sequence[str]) -> Cell:
     )
 
 
-def _index(cells: Cells, theirs: Callable[[Cell], bool], placement: Sequence[str]) -> dict[Cell, Cell]:
-    """Surroundings -> the cell of theirs that has them; of several, the one with fewest settings of its own."""
-    found: dict[Cell, Cell] = {}
-    for cell in sorted(filter(theirs, cells), key=lambda each: (len(each), sorted(map(str, each)))):
-        found.setdefault(_surroundings(cell, placement), cell)
-    return found
-
-
 def device_facts(record: Record) -> dict[str, str]:
     """What must be the same of the device, for trials to be pooled."""
     facts = flat(record.facts.get("device") or {})
@@ -432,12 +433,7 @@ def device_facts(record: Record) -> dict[str, str]:
 def software(record: Record) -> dict[str, str]:
     """What the work was done with: libraries and versions, but not what a study sets (threads, cores, malloc)."""
     facts = flat(record.facts.get("inside") or {})
-    return {key: text(value) for key, value in facts.items() if _tells(key)}
-
-
-def _tells(key: str) -> bool:
-    rule = rule_for(key)
-    return rule.matters and not rule.factors
+    return {key: text(facts[key]) for key in facts if (rule := rule_for(key)).matters and not rule.factors}
 
 
 Word: TypeAlias = Literal["holds here", "does not hold here", "undecided", "not measured"]
@@ -474,9 +470,14 @@ class Check:
 class Look:
     """What the records have to say about a claim: checks, and in words what they do not have."""
 
-    checks: tuple[Check, ...] = ()
-    missing: tuple[str, ...] = ()
+    checks: Sequence[Check] = ()
+    missing: Sequence[str] = ()
     depends_on: str = ""  # an assumption that could turn the word, in words: then it is undecided
+
+    @classmethod
+    def of(cls, checks: Sequence[Check], *instead: str, depends_on: str = "") -> Look:
+        """These checks; where there are none, only what is missing."""
+        return cls(checks, depends_on=depends_on) if checks else cls(missing=instead)
 
 
 @dataclass(frozen=True)
@@ -529,12 +530,7 @@ class Answer:
 
     def as_json(self, ready: Collection[str]) -> dict[str, Any]:
         """All of it, and whether its study is among those that are `ready` to be run."""
-        return {**asdict(self), "trials": list(self.trials), "study_ready": is_ready(self.study, ready)}
-
-
-def is_ready(command: str, ready: Collection[str]) -> bool:
-    """Whether the study that a `tare run STUDY` names is one of these."""
-    return study_of(command) in ready
+        return {**asdict(self), "trials": list(self.trials), "study_ready": study_of(self.study) in ready}
 
 
 def study_of(command: str) -> str:

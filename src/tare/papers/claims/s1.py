@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from statistics import median
 
 from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EVERY, FIRST, NEVER, WARM, WORKERS, reads
 from tare.analysis.resources.pipeline import HIDDEN_SHARE, predicted_stall
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import SAME, UNSURE, by_speed, conditions, each, excused, medium_effect, tendency
-from tare.papers.claims.metrics import Cell, Value, factor_named, level, medium_factor, trains
+from tare.papers.claims.checks import (
+    SAME,
+    UNSURE,
+    by_speed,
+    conditions,
+    each,
+    excused,
+    medium_effect,
+    reads_in,
+    tendency,
+)
+from tare.papers.claims.metrics import Cell, factor_named, level, medium_factor, trains
 from tare.papers.claims.model import (
     Cells,
     Claim,
@@ -40,8 +49,7 @@ _MEDIA = ("slowest medium", "fastest medium")
 
 def one_worker_removes_most(evidence: Population) -> Look:
     cells = against(evidence.cells(metrics.STALL), WORKERS, 1, 0)
-    made = tendency("fetch stall, one worker against none", cells, "falls", bound=MOST - 1)
-    return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
+    return Look.of(tendency("fetch stall, one worker against none", cells, "falls", bound=MOST - 1), NO_WORKERS)
 
 
 _NOTHING_LEFT = "one worker hides this fetch already, and leaves nothing to more of them"
@@ -58,35 +66,29 @@ def more_workers_help_slow_media(evidence: Population) -> Look:
     slow, fast, what = found if all((found := _slow_and_fast(always_cold))[:2]) else _slow_and_fast(gains)
     if not slow or not fast:
         several = "several workers on two media, or at two GPU clocks, were not measured with everything else the same"
-        return Look(missing=(several,))
-    if what == _MEDIA and any(reads(level(cell, CACHE)) in (FIRST, NEVER) for cell in (*slow, *fast)):
-        return Look(missing=(_FROM_MEMORY,))
-    medium = medium_factor(slow) if what == _MEDIA else None
-    if medium is not None:
-        media = medium_effect(evidence, medium)
+        return Look(missing=[several])
+    if what == _MEDIA:
+        if any(reads(level(cell, CACHE)) in (FIRST, NEVER) for cell in (*slow, *fast)):
+            return Look(missing=[_FROM_MEMORY])
+        media = medium_effect(evidence, medium_factor(slow))
         slow, fast = media.of(slow), media.of(fast)
     if not slow or not fast:
-        return Look(missing=(SAME,))
+        return Look(missing=[SAME])
     floor = evidence.floor(metrics.MEAN_STEP)
     helped = tendency(f"end-to-end time, most workers against one, {what[0]}", slow, "falls", floor=floor)
-    idle = _NOTHING_LEFT if _one_worker_hides(evidence, slow) else ""
-    checks = excused(helped, idle)
-    checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
-    return Look(tuple(checks))
-
-
-def _one_worker_hides(evidence: Population, gains: Cells) -> bool:
-    """Whether, in each of these cells, one worker leaves next to no stall."""
     shares = minus(evidence.cells(metrics.STALL), evidence.cells(metrics.MEAN_STEP))
-    return all(_is_hidden(shares.get(cell | {(WORKERS, 1)})) for cell in gains)
+    one_worker_hides = all(_is_hidden(shares.get(cell | {(WORKERS, 1)})) for cell in slow)
+    checks = excused(helped, _NOTHING_LEFT if one_worker_hides else "")
+    checks += tendency(f"end-to-end time, most workers against one, {what[1]}", fast, "same", floor=floor)
+    return Look(checks)
 
 
 def _slow_and_fast(cells: Cells) -> tuple[Cells, Cells, tuple[str, str]]:
     """The cells where the disk is slowest beside the GPU, and those where it is fastest."""
     medium, clock = medium_factor(cells), factor_named(cells, "gpu_mhz")
-    if medium is not None and len(known := by_speed(cells, medium)) > 1:
+    if len(known := by_speed(cells, medium)) > 1:
         return at(cells, medium, known[0]), at(cells, medium, known[-1]), _MEDIA
-    if clock is not None and len(found := sorted(map(float, filter(rising, levels(cells, clock))))) > 1:
+    if len(found := sorted(map(float, filter(rising, levels(cells, clock))))) > 1:
         return at(cells, clock, found[-1]), at(cells, clock, found[0]), ("fastest GPU", "slowest GPU")
     return {}, {}, ("", "")
 
@@ -95,14 +97,16 @@ def hidden_medium_is_enough(evidence: Population) -> Look:
     """Wherever a slower medium's stall is a small part of the step, the fastest medium gains nothing."""
     medium = medium_factor(everywhere := evidence.cells(metrics.MEAN_STEP))
     if medium is None or len(levels(everywhere, medium)) < 2:
-        return Look(missing=(NO_MEDIA,))
+        return Look(missing=[NO_MEDIA])
     media = medium_effect(evidence, medium)
-    steps, stalls = (evidence.cells(names, _reads_the_medium) for names in (metrics.MEAN_STEP, metrics.STALL))
+    # Where the cache keeps what epoch 0 has read, that is what hides the medium.
+    from_medium = reads_in(EVERY, None)
+    steps, stalls = (evidence.cells(names, from_medium) for names in (metrics.MEAN_STEP, metrics.STALL))
     if len(levels(steps, medium)) < 2:
-        return Look(missing=(_FROM_MEMORY,))
+        return Look(missing=[_FROM_MEMORY])
     steps, stalls = media.of(steps), media.of(stalls)
     if len(levels(steps, medium)) < 2:
-        return Look(missing=(SAME,))
+        return Look(missing=[SAME])
     speeds, shares = by_speed(stalls or steps, medium), minus(stalls, steps)
     hidden = {
         cell: series.minus(fastest)
@@ -113,18 +117,11 @@ def hidden_medium_is_enough(evidence: Population) -> Look:
     }
     about = "end-to-end time, a slower medium with its stall hidden against the fastest"
     made = tendency(about, hidden, "same", floor=evidence.floor(metrics.MEAN_STEP))
-    if not made:
-        return Look(missing=("no slower medium's stall was hidden",))
-    return Look(tuple(made), depends_on=UNSURE if media.unsure else "")
-
-
-def _reads_the_medium(record: Record) -> bool:
-    """Whether its later epochs do: where the cache keeps what epoch 0 has read, that is what hides the medium."""
-    return reads(record.settings.get(CACHE)) not in (FIRST, NEVER)
+    return Look.of(made, "no slower medium's stall was hidden", depends_on=UNSURE if media.unsure else "")
 
 
 def _is_hidden(share: Series | None) -> bool:
-    return share is not None and bool(share.values) and median(share.values.values()) <= math.log(HIDDEN_SHARE)
+    return share is not None and median(share.values.values()) <= math.log(HIDDEN_SHARE)
 
 
 def cache_makes_medium_irrelevant(evidence: Population) -> Look:
@@ -134,25 +131,23 @@ def cache_makes_medium_irrelevant(evidence: Population) -> Look:
         holds_all = record.settings.get(_MEMORY) is None  # limited, it may hold a part of the data alone
         return holds_all and reads(record.settings.get(CACHE)) not in (EVERY, NEVER)
 
-    def few(cells: Cells) -> Cells:
-        fewest = min((number for each in levels(cells, WORKERS) if (number := rising(each)) is not None), default=None)
-        return cells if fewest is None else at(cells, WORKERS, fewest)
-
     def filling(names: metrics.Names) -> Cells:
-        return few(evidence.cells(names, fills_the_cache))
+        cells = evidence.cells(names, fills_the_cache)
+        numbers = [number for each in levels(cells, WORKERS) if (number := rising(each)) is not None]
+        return at(cells, WORKERS, min(numbers)) if numbers else cells
 
     later, first = filling(metrics.MEAN_STEP), filling(metrics.EPOCH0_STEP)
     if not later:
-        return Look(missing=("no trial fills the page cache in its first epoch (`page_cache: cold`)",))
+        return Look(missing=["no trial fills the page cache in its first epoch (`page_cache: cold`)"])
     medium = medium_factor(later)
-    if medium is None or len(levels(later, medium)) < 2:
-        return Look(missing=(NO_MEDIA,))
+    if len(levels(later, medium)) < 2:
+        return Look(missing=[NO_MEDIA])
     if not first:
-        return Look(missing=("no trial has more than one epoch",))
+        return Look(missing=["no trial has more than one epoch"])
     media = medium_effect(evidence, medium)
     later, first = media.of(later), media.of(first)
     if len(levels(later, medium)) < 2 or not first:
-        return Look(missing=(SAME,))
+        return Look(missing=[SAME])
     speeds = by_speed(first, medium)
     floor = evidence.floor(metrics.MEAN_STEP)
     kept, unread = (against(cells, medium, speeds[0], speeds[-1]) for cells in (later, first))
@@ -166,20 +161,17 @@ def caching_has_a_sweet_spot(evidence: Population) -> Look:
     stalls, steps = evidence.cells(metrics.STALL), evidence.cells(metrics.MEAN_STEP)
     cold = next((name for name in (ALWAYS_COLD, COLD) if name in levels(steps, CACHE)), None)
     if cold is None or WARM not in levels(steps, CACHE):
-        return Look(missing=("no workload was run with a cold and with a warm page cache",))
+        return Look(missing=["no workload was run with a cold and with a warm page cache"])
     dearer, gains = against(stalls, CACHE, cold, WARM), against(steps, CACHE, WARM, cold)
     sweet = {cell for cell, series in dearer.items() if median(series.values.values()) > math.log(2)}
     floor = evidence.floor(metrics.MEAN_STEP)
     inside, outside = where(gains, lambda cell: cell in sweet), where(gains, lambda cell: cell not in sweet)
-    checks = tendency(
-        "end-to-end time, warm against cold, where fetching outweighs pre-processing", inside, "falls", floor=floor
-    )
-    checks += tendency(
-        "end-to-end time, warm against cold, where pre-processing outweighs fetching", outside, "same", floor=floor
-    )
+    about = "end-to-end time, warm against cold, where"
+    checks = tendency(f"{about} fetching outweighs pre-processing", inside, "falls", floor=floor)
+    checks += tendency(f"{about} pre-processing outweighs fetching", outside, "same", floor=floor)
     missing = [] if inside else ["no workload whose fetching outweighs its pre-processing"]
     missing += [] if outside else ["no workload whose pre-processing outweighs its fetching"]
-    return Look(tuple(checks), tuple(missing))
+    return Look(checks, missing)
 
 
 _SAME_CAP = "an emulated medium is a limit that stays as it is when the data grow, as a disk with its seeks does not"
@@ -188,37 +180,34 @@ _SAME_CAP = "an emulated medium is a limit that stays as it is when the data gro
 def linear_on_fast_media(evidence: Population) -> Look:
     """Time per mini-batch does not depend on the size of the data on the fastest medium; on the slowest it rises."""
     cells = evidence.cells(metrics.MEAN_STEP, trains)
-    items, medium = factor_named(cells, "items", "data_scale"), medium_factor(cells)
-    grown = trend(cells, items, rising) if items is not None else {}
+    medium, grown = medium_factor(cells), trend(cells, factor_named(cells, "items", "data_scale"), rising)
     if not grown:
-        return Look(missing=("the size of the data set was not varied with everything else the same",))
+        return Look(missing=["the size of the data set was not varied with everything else the same"])
     about, floor = "time per mini-batch, from the smallest data set to the largest", evidence.floor(metrics.MEAN_STEP)
     if medium is None or len(levels(grown, medium)) < 2:
-        return Look(tuple(tendency(about, grown, "same", floor=floor)), (NO_MEDIA,))
+        return Look(tendency(about, grown, "same", floor=floor), [NO_MEDIA])
     media = medium_effect(evidence, medium)
     cells, grown = media.of(cells), media.of(grown)
     if len(levels(grown, medium)) < 2:
-        return Look(missing=(SAME,))
+        return Look(missing=[SAME])
     speeds = by_speed(cells, medium)
     checks = tendency(f"{about}, fastest medium", at(grown, medium, speeds[-1]), "same", floor=floor)
     slower = tendency(f"{about}, slowest medium", at(grown, medium, speeds[0]), "rises", floor=floor)
     limited = any(level(cell, _MEMORY) is not None for cell in grown)
-    emulated = _SAME_CAP if medium.endswith(".emulate") and not limited else ""
-    return Look((*checks, *excused(slower, emulated)))
+    return Look(checks + excused(slower, _SAME_CAP if medium.endswith(".emulate") and not limited else ""))
 
 
 def pipelining_lowers_energy(evidence: Population) -> Look:
     cells = evidence.cells(metrics.ENERGY)
     if not cells:
-        return Look(missing=(evidence.absent(metrics.ENERGY),))
+        return Look(missing=[evidence.absent(metrics.ENERGY)])
     with_any = {
         rest: series
         for rest, found in by_level(cells, WORKERS).items()
         if 0 in found and (most := max((n for each in found if (n := rising(each)) is not None), default=0.0)) > 0
         if (series := found[most].minus(found[0])).values
     }
-    made = tendency("energy, with workers against without", with_any, "falls", margin=0.02)
-    return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
+    return Look.of(tendency("energy, with workers against without", with_any, "falls", margin=0.02), NO_WORKERS)
 
 
 def relative_speeds_decide(evidence: Population) -> Look:
@@ -226,29 +215,24 @@ def relative_speeds_decide(evidence: Population) -> Look:
     steps, stalls = evidence.cells(metrics.MEAN_STEP, trains), evidence.cells(metrics.STALL, trains)
     off: dict[Cell, Series] = {}
     for rest, found in by_level(steps, WORKERS).items():
-        without = stalls.get(rest | {(WORKERS, 0)})
-        if 0 not in found or without is None:
+        plain, stall = found.get(0), stalls.get(rest | {(WORKERS, 0)})
+        if plain is None or stall is None:
             continue
-        off |= _off(rest, found, without)
-    made = each("measured step against the predicted", off, "same", margin=NEAR)
-    return Look(tuple(made)) if made else Look(missing=(NO_WORKERS,))
+        for workers, series in found.items():
+            if (number := rising(workers)) and (apart := _off(series, stall, plain, number)).values:
+                off[rest | {(WORKERS, workers)}] = apart
+    return Look.of(each("measured step against the predicted", off, "same", margin=NEAR), NO_WORKERS)
 
 
-def _off(rest: Cell, found: Mapping[Value, Series], stall: Series) -> dict[Cell, Series]:
-    """By how much the step with each number of workers is off what the fetch and the rest without workers say."""
-    made: dict[Cell, Series] = {}
-    for workers, series in found.items():
-        if not (number := rising(workers)):
-            continue
+def _off(step: Series, stall: Series, plain: Series, workers: float) -> Series:
+    """By how much the step with so many workers is off what the fetch and the rest without workers say."""
 
-        def apart(log_step: float, log_stall: float, log_plain: float, by: float = number) -> float:
-            fetch_s = math.exp(log_stall)
-            others_s = max(1e-12, math.exp(log_plain) - fetch_s)
-            return log_step - math.log(others_s + predicted_stall(fetch_s, others_s, by))
+    def apart(log_step: float, log_stall: float, log_plain: float) -> float:
+        fetch_s = math.exp(log_stall)
+        others_s = max(1e-12, math.exp(log_plain) - fetch_s)
+        return log_step - math.log(others_s + predicted_stall(fetch_s, others_s, workers))
 
-        apart_now = joined([series, stall, found[0]], apart)
-        made |= {rest | {(WORKERS, workers)}: apart_now} if apart_now.values else {}
-    return made
+    return joined([step, stall, plain], apart)
 
 
 _S3 = ("s3",)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import tendency
@@ -41,10 +42,9 @@ def faults_and_cycles_rise(evidence: Population) -> Look:
     faults = evidence.over(evidence.figured(metrics.page_faults), is_container)
     checks = tendency("page faults, container against bare metal", faults, "rises")
     cycles = container_figure(evidence, metrics.CYCLES, "rises")
-    missing = cycles.missing if checks else (NO_PAIR, *cycles.missing)
+    missing = cycles.missing if checks else [NO_PAIR, *cycles.missing]
     is_fixed = any(record.settings.get(MALLOC) == "fixed" for record in _used(evidence, checks))
-    depends_on = FIXED_MALLOC if is_fixed else ""
-    return Look((*checks, *cycles.checks), tuple(dict.fromkeys(missing)), depends_on)
+    return Look([*checks, *cycles.checks], list(dict.fromkeys(missing)), FIXED_MALLOC if is_fixed else "")
 
 
 def daemon_is_insignificant(evidence: Population) -> Look:
@@ -59,11 +59,7 @@ def daemon_is_insignificant(evidence: Population) -> Look:
         cells = where(evidence.figured(share), is_container)
         about = f"{metrics.WORDS[daemon]}, of those of the container's process"
         checks += tendency(about, cells, "falls", bound=INSIGNIFICANT - 1, kind="share")
-    return Look(tuple(checks)) if checks else Look(missing=(evidence.absent(metrics.DAEMON_FAULTS),))
-
-
-def block_requests_rise(evidence: Population) -> Look:
-    return container_figure(evidence, metrics.INSERTED, "rises")
+    return Look.of(checks, evidence.absent(metrics.DAEMON_FAULTS))
 
 
 def interval_below_flush_interval(evidence: Population) -> Look:
@@ -75,10 +71,8 @@ def interval_below_flush_interval(evidence: Population) -> Look:
 
     cells = where(evidence.figured(of_timer), is_container)
     made = tendency("time between write-backs in a container against the flush interval", cells, "falls")
-    if made:
-        return Look(tuple(made))
     known = evidence.first(metrics.WRITEBACK_INTERVAL) is not None
-    return Look(missing=(NO_TIMER if known else evidence.absent(metrics.WRITEBACK_INTERVAL),))
+    return Look.of(made, NO_TIMER if known else evidence.absent(metrics.WRITEBACK_INTERVAL))
 
 
 def _timer_s(record: Record) -> float | None:
@@ -96,8 +90,8 @@ def write_backs_more_often_and_less_regularly(evidence: Population) -> Look:
     about = "spread of the time between write-backs, of its mean, container against bare metal"
     checks = tendency(about, uneven, "rises")
     missing = [*often.missing, *([] if checks or often.missing else [evidence.absent(metrics.WRITEBACK_DEVIATION)])]
-    made = (*often.checks, *checks)
-    return Look(made, tuple(missing), SET_TIMER if _is_set(evidence, made, TIMER) else "")
+    made = [*often.checks, *checks]
+    return Look(made, missing, SET_TIMER if _is_set(evidence, made, TIMER) else "")
 
 
 def tenants_flush_more_at_the_same_interval(evidence: Population) -> Look:
@@ -105,9 +99,9 @@ def tenants_flush_more_at_the_same_interval(evidence: Population) -> Look:
     pages = ends(evidence.cells(metrics.WRITTEN_PAGES), "tenants", rising)
     checks = tendency("time between write-backs, most tenants against one", intervals, "same", margin=0.1)
     checks += tendency("pages written, most tenants against one", pages, "rises")
-    missing = [] if intervals else _no_tenants(evidence, metrics.WRITEBACK_INTERVAL)
-    missing += [] if pages else _no_tenants(evidence, metrics.WRITTEN_PAGES)
-    return Look(tuple(checks), tuple(missing), SET_LIMIT if _is_set(evidence, checks, LIMIT) else "")
+    missing = [] if intervals else [_no_tenants(evidence, metrics.WRITEBACK_INTERVAL)]
+    missing += [] if pages else [_no_tenants(evidence, metrics.WRITTEN_PAGES)]
+    return Look(checks, missing, SET_LIMIT if _is_set(evidence, checks, LIMIT) else "")
 
 
 def background_grows_with_tenants(evidence: Population) -> Look:
@@ -119,9 +113,8 @@ def background_grows_with_tenants(evidence: Population) -> Look:
 
     about = "background's share of the write-backs, from fewest tenants to most"
     made = tendency(about, trend(evidence.figured(as_log), "tenants", rising), "rises", kind="points")
-    if not made:
-        return Look(missing=tuple(_no_tenants(evidence, metrics.WRITEBACKS)))
-    return Look(tuple(made), depends_on=SET_LIMIT if _is_set(evidence, made, LIMIT) else "")
+    depends_on = SET_LIMIT if _is_set(evidence, made, LIMIT) else ""
+    return Look.of(made, _no_tenants(evidence, metrics.WRITEBACKS), depends_on=depends_on)
 
 
 def _is_set(evidence: Population, checks: Sequence[Check], name: str) -> bool:
@@ -134,20 +127,20 @@ def _used(evidence: Population, checks: Sequence[Check]) -> list[Record]:
     return [trial for trial in evidence.trials if trial.trial in used]
 
 
-def _no_tenants(evidence: Population, names: metrics.Names) -> list[str]:
-    return [evidence.absent(names) if evidence.first(names) is None else NO_TENANTS]
+def _no_tenants(evidence: Population, names: metrics.Names) -> str:
+    return evidence.absent(names) if evidence.first(names) is None else NO_TENANTS
 
 
 def faults_concentrate(evidence: Population) -> Look:
     cells = where(evidence.cells(metrics.TOP_FAULTS), lambda cell: not is_bare(cell))
     made = tendency("share of the page faults in ten files", cells, "rises", bound=CONCENTRATED - 1, kind="share")
-    return Look(tuple(made)) if made else Look(missing=(evidence.absent(metrics.TOP_FAULTS),))
+    return Look.of(made, evidence.absent(metrics.TOP_FAULTS))
 
 
 def hot_pages(evidence: Population) -> Look:
     cells = minus(evidence.cells(metrics.HOT_LATE), evidence.cells(metrics.HOT_EARLY))
     made = tendency("share of the write-backs that the hottest pages take, late against early", cells, "rises")
-    return Look(tuple(made)) if made else Look(missing=(evidence.absent(metrics.HOT_LATE),))
+    return Look.of(made, evidence.absent(metrics.HOT_LATE))
 
 
 def nvm_cuts_latency(evidence: Population) -> Look:
@@ -156,9 +149,7 @@ def nvm_cuts_latency(evidence: Population) -> Look:
     figure = metrics.FLUSH_WITH_NVM[0]
     ours = [trial for trial in evidence.trials if figure in trial.metrics]
     assumed = bool(ours) and all(figure in record.facts.get(ASSUMED, ()) for record in ours)
-    if not made:
-        return Look(missing=(evidence.absent(metrics.FLUSH_WITH_NVM),))
-    return Look(tuple(made), depends_on=CAPACITY if assumed else "")
+    return Look.of(made, evidence.absent(metrics.FLUSH_WITH_NVM), depends_on=CAPACITY if assumed else "")
 
 
 CLAIMS = (
@@ -168,7 +159,7 @@ CLAIMS = (
           "the engine's daemon adds less than 1 % to what the container's process takes", "s2-events",
           daemon_is_insignificant),
     Claim("s2.block-requests-rise", "4.1, Tables 5 and 6", "more block requests are inserted in containers",
-          "s2-events", block_requests_rise),
+          "s2-events", partial(container_figure, names=metrics.INSERTED, wants="rises")),
     Claim("s2.interval-below-flush-interval", "4.2, Table 7",
           "containers are written back more often than the flush interval", "s2-writebacks",
           interval_below_flush_interval),

@@ -16,7 +16,6 @@ from tare.papers.claims import metrics
 from tare.papers.claims.checks import (
     by_clocks,
     by_mode,
-    by_speed,
     close_share,
     conditions,
     default_mode,
@@ -25,6 +24,8 @@ from tare.papers.claims.checks import (
     excused,
     grid,
     labels,
+    slowest_to_fastest,
+    tendencies,
     tendency,
 )
 from tare.papers.claims.metrics import (
@@ -97,11 +98,11 @@ def per_item(evidence: Population, names: Names) -> Cells:
 def larger_batches_until_saturation(evidence: Population) -> Look:
     cells = per_item(evidence, metrics.MEAN_STEP)
     if not ends(cells, BATCH, rising):
-        return Look(missing=(NO_BATCHES,))
+        return Look(missing=[NO_BATCHES])
     on_gpu = where(cells, lambda cell: level(cell, "workload.device") not in (None, "cpu"))
     whole, last = ends(on_gpu, BATCH, rising), last_doubling(on_gpu, BATCH)
     if not whole:
-        return Look(missing=("no trial ran on a GPU, which is what saturates",))
+        return Look(missing=["no trial ran on a GPU, which is what saturates"])
     floor = evidence.floor(metrics.MEAN_STEP)
     checks = tendency("time per item (and so per epoch), largest batch against smallest", whole, "falls", floor=floor)
     by_batch = each_model(on_gpu)
@@ -111,17 +112,17 @@ def larger_batches_until_saturation(evidence: Population) -> Look:
         made = tendency(about, mine, "rises", bound=-SATURATED)
         # A gain that has not run out yet does not speak against its running out.
         checks += excused(made, NOT_SATURATED)
-    return Look(tuple(checks), () if last else ("it takes three batch sizes or more",))
+    return Look(checks, [] if last else ["it takes three batch sizes or more"])
 
 
 def stall_by_batch(evidence: Population) -> Look:
     a_batch = trend(evidence.cells(metrics.STALL, trains), BATCH, rising)
     an_item = trend(per_item(evidence, metrics.STALL), BATCH, rising)
     if not a_batch:
-        return Look(missing=(NO_BATCHES if evidence.first(metrics.STALL) else evidence.absent(metrics.STALL),))
+        return Look(missing=[NO_BATCHES if evidence.first(metrics.STALL) else evidence.absent(metrics.STALL)])
     checks = tendency("stall per mini-batch, from the smallest batch to the largest", a_batch, "rises")
     checks += tendency("stall per item (and so per epoch), from the smallest batch to the largest", an_item, "falls")
-    return Look(tuple(checks))
+    return Look(checks)
 
 
 def epochs_vary_little(evidence: Population) -> Look:
@@ -132,11 +133,9 @@ def epochs_vary_little(evidence: Population) -> Look:
         enough = len(later) >= LATER_EPOCHS
         return 1 + max(abs(value / fmean(later) - 1) for value in later) if enough else None
 
-    checks: list[Check] = []
-    for model, mine in each_model(evidence.by_trial(one_and_farthest)).items():
-        about = f"farthest epoch of a trial from its mean, epoch 0 apart{model}"
-        checks += tendency(about, mine, "falls", bound=LITTLE)
-    return Look(tuple(checks)) if checks else Look(missing=("no trial has ten epochs after the first",))
+    about = "farthest epoch of a trial from its mean, epoch 0 apart{}"
+    models = each_model(evidence.figured(one_and_farthest))
+    return Look.of(tendencies(about, models, "falls", bound=LITTLE), "no trial has ten epochs after the first")
 
 
 def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
@@ -150,17 +149,24 @@ def gain_of_pipelining_depends_on_model(evidence: Population) -> Look:
     model = factor_named(gains, "model")
     waits = {rest: share for rest in gains if (share := _waiting(rest, steps, stalls)) is not None}
     if model is None or len({level(cell, model) for cell in waits}) < 2:
-        return Look(missing=("it takes two models or more, each without workers and with some",))
+        return Look(missing=["it takes two models or more, each without workers and with some"])
     by_share = {
         name: fmean(waits[cell] for cell in its) for name, its in grouped(waits, lambda c: level(c, model)).items()
     }
-    ends_of = (max(by_share, key=lambda name: by_share[name]), min(by_share, key=lambda name: by_share[name]))
-    sides = [pooled(at(gains, model, name)) for name in ends_of if name is not None]
-    if len(sides) < 2 or sides[0] is None or sides[1] is None or not (apart := sides[0].minus(sides[1])).values:
-        return Look(missing=("the models share no block",))
-    one, other = (title_of("models", str(name)) for name in ends_of)
+    longest, shortest = (pick(by_share, key=lambda name: by_share[name]) for pick in (max, min))
+    apart = _mean_less(at(gains, model, longest), at(gains, model, shortest))
+    if not apart or longest is None or shortest is None:
+        return Look(missing=["the models share no block"])
+    one, other = (title_of("models", str(name)) for name in (longest, shortest))
     about = f"end-to-end time, workers against none, {one} (waits most) against {other} (waits least)"
-    return Look(tuple(tendency(about, {frozenset(): apart}, "falls")))
+    return Look(tendency(about, apart, "falls"))
+
+
+def _mean_less(ours: Cells, theirs: Cells) -> Cells:
+    """The mean over these cells less that over those, as one cell; nothing where they share no block."""
+    sides = [pooled(side) for side in (ours, theirs)]
+    apart = None if sides[0] is None or sides[1] is None else sides[0].minus(sides[1])
+    return {frozenset(): apart} if apart is not None and apart.values else {}
 
 
 def _waiting(rest: Cell, steps: Cells, stalls: Cells) -> float | None:
@@ -179,25 +185,18 @@ def medium_matters_by_pressure(evidence: Population) -> Look:
 
     cells = evidence.cells(metrics.EPOCH0_STEP, unhidden)
     medium = medium_factor(cells)
-    if medium is None or len(levels(cells, medium)) < 2:
-        return Look(missing=("only one storage medium was measured in epoch 0 without workers",))
-    speeds = by_speed(cells, medium)
-    slower = against(cells, medium, speeds[0], speeds[-1])
-    known = {size for cell in slower if (size := ITEM_BYTES.get(str(level(cell, DATA)))) is not None}
-    if len(known) < 2:
-        return Look(missing=("it takes two data sets, of large and of small items, on two media",))
-    heavy, light = (_of_size(slower, size) for size in (max(known), min(known)))
+    if len(levels(cells, medium)) < 2:
+        return Look(missing=["only one storage medium was measured in epoch 0 without workers"])
+    by_size: dict[int, dict[Cell, Series]] = {}
+    for cell, slower in slowest_to_fastest(cells, medium).items():
+        if (size := ITEM_BYTES.get(str(level(cell, DATA)))) is not None:
+            by_size.setdefault(size, {})[cell] = slower
+    if len(by_size) < 2:
+        return Look(missing=["it takes two data sets, of large and of small items, on two media"])
+    heavy, light = by_size[max(by_size)], by_size[min(by_size)]
     checks = conditions(tendency("epoch 0, slowest medium against fastest, largest items", heavy, "rises"))
-    both = [pooled(side) for side in (heavy, light)]
-    if both[0] is not None and both[1] is not None and (apart := both[0].minus(both[1])).values:
-        checks += tendency(
-            "loss by the slowest medium in epoch 0, largest items against smallest", {frozenset(): apart}, "rises"
-        )
-    return Look(tuple(checks))
-
-
-def _of_size(cells: Cells, item_bytes: int) -> Cells:
-    return where(cells, lambda cell: ITEM_BYTES.get(str(level(cell, DATA))) == item_bytes)
+    about = "loss by the slowest medium in epoch 0, largest items against smallest"
+    return Look(checks + tendency(about, _mean_less(heavy, light), "rises"))
 
 
 def energy_varies_little(evidence: Population) -> Look:
@@ -207,26 +206,33 @@ def energy_varies_little(evidence: Population) -> Look:
         far = record.compared.get(metrics.EPOCH_ENERGY[0])
         return None if far is None else 1 + far
 
-    checks: list[Check] = []
-    for model, mine in each_model(evidence.figured(one_and_farthest, trains)).items():
-        about = f"energy of the farthest epoch of a trial from the mean, epoch 0 apart{model}"
-        checks += tendency(about, mine, "falls", bound=LITTLE_ENERGY)
-    return Look(tuple(checks)) if checks else Look(missing=(evidence.absent(metrics.EPOCH_ENERGY),))
+    about = "energy of the farthest epoch of a trial from the mean, epoch 0 apart{}"
+    models = each_model(evidence.figured(one_and_farthest, trains))
+    return Look.of(tendencies(about, models, "falls", bound=LITTLE_ENERGY), evidence.absent(metrics.EPOCH_ENERGY))
 
 
 def idle_power_by_state(evidence: Population) -> Look:
     """Idle power with DVFS on against off, and of a device that logs against one that does not."""
     cells = Population(evidence.idle).cells(metrics.POWER, lambda each: ASLEEP not in each.settings.items())
     if not cells:
-        return Look(missing=("no idle device was measured with its power (`workload: idle`)",))
-    factor = next((key for cell in cells for key, _ in cell if key.startswith("control.dvfs")), None)
-    saved = ends(cells, factor, _on) if factor is not None else {}
-    logged = against(cells, LOGGING, True, False)
+        return Look(missing=["no idle device was measured with its power (`workload: idle`)"])
+    saved, logged = _dvfs_on(cells), against(cells, LOGGING, True, False)
     checks = tendency("idle power, DVFS on against off", saved, "falls")
     checks += tendency("idle power, logging against not", logged, "same", margin=0.1)
     missing = [] if saved else ["DVFS was not switched on the idle device"]
     missing += [] if logged else ["no idle device was run with logging and without (`logging: [true, false]`)"]
-    return Look(tuple(checks), tuple(missing))
+    return Look(checks, missing)
+
+
+def _dvfs_on(cells: Cells) -> Cells:
+    """DVFS on against off."""
+
+    def order(value: Value) -> float:
+        return 1.0 if str(value).lower() in ("on", "true", "1") else 0.0
+
+    return ends(
+        cells, next((name for cell in cells for name, _ in cell if name.startswith("control.dvfs")), None), order
+    )
 
 
 def low_gpu_clock_costs_energy(evidence: Population) -> Look:
@@ -235,11 +241,10 @@ def low_gpu_clock_costs_energy(evidence: Population) -> Look:
     missing = []
     for names, wants in _AT_MAXN:
         cells = by_clocks(where(evidence.cells(names, trains), is_bare))
-        factor = factor_named(cells, "gpu_mhz")
-        found = ends(cells, factor, rising) if factor is not None else {}
+        found = ends(cells, factor_named(cells, "gpu_mhz"), rising)
         checks += tendency(f"{metrics.WORDS[names]}, highest GPU clock against lowest", found, wants)
         missing += [] if found else [evidence.absent(names) if not cells else "the GPU clock was not varied alone"]
-    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
+    return Look(checks, list(dict.fromkeys(missing)))
 
 
 _AT_MAXN: tuple[tuple[Names, Wants], ...] = (
@@ -250,25 +255,22 @@ _AT_MAXN: tuple[tuple[Names, Wants], ...] = (
 def energy_by_mode_is_modest(evidence: Population) -> Look:
     """The dearest mode against the cheapest, of all below the highest GPU clock, for each model but the lightest."""
     if evidence.first(metrics.ENERGY) is None:
-        return Look(missing=(evidence.absent(metrics.ENERGY),))
-    cells, order = where(evidence.cells(metrics.ENERGY, trains), is_bare), evidence.model_order
+        return Look(missing=[evidence.absent(metrics.ENERGY)])
+    cells = where(evidence.cells(metrics.ENERGY, trains), is_bare)
     clock, model = factor_named(cells, "gpu_mhz"), factor_named(cells, "model")
-    highest = (
-        max((number for value in levels(cells, clock) if (number := rising(value))), default=None) if clock else None
-    )
+    highest = max((number for value in levels(cells, clock) if (number := rising(value))), default=None)
     lower = where(cells, lambda cell: clock is None or level(cell, clock) != highest)
     spread: dict[Cell, Series] = {}
     for rest, modes in by_mode(lower).items():
         if len(modes) >= FEWEST_SPREAD:
-            centres = {mode: median(series.values.values()) for mode, series in modes.items()}
-            dearest, cheapest = (pick(centres, key=lambda mode: centres[mode]) for pick in (max, min))
-            spread[rest] = modes[dearest].minus(modes[cheapest])
+            dearest, cheapest = (
+                pick(modes.values(), key=lambda series: median(series.values.values())) for pick in (max, min)
+            )
+            spread[rest] = dearest.minus(cheapest)
     if not spread or model is None:
-        return Look(missing=(f"it takes {FEWEST_SPREAD} power modes or more below the highest GPU clock, with energy",))
-    lightest = min((level(cell, model) for cell in spread), key=lambda name: order.get(name, math.inf))
-    heavy = where(spread, lambda cell: level(cell, model) != lightest)
-    made = tendency("energy, dearest power mode against cheapest, of heavier models", heavy, "falls", bound=MODEST)
-    return Look(tuple(made)) if made else Look(missing=("energy of only one model by power mode",))
+        return Look(missing=[f"it takes {FEWEST_SPREAD} power modes or more below the highest GPU clock, with energy"])
+    about, heavy = "energy, dearest power mode against cheapest, of heavier models", evidence.heavier(spread, model)
+    return Look.of(tendency(about, heavy, "falls", bound=MODEST), "energy of only one model by power mode")
 
 
 def devices_vary_little(evidence: Population) -> Look:
@@ -280,7 +282,7 @@ def devices_vary_little(evidence: Population) -> Look:
         for name, ours in others:
             about = f"end-to-end time, {name} against {first} ({kind[0]})"
             checks += _two_samples(about, evidence, ours, theirs, "same", LITTLE_BETWEEN_DEVICES)
-    return Look(tuple(checks)) if checks else Look(missing=("only one device of a type was measured",))
+    return Look.of(checks, "only one device of a type was measured")
 
 
 def software_varies_a_lot(evidence: Population) -> Look:
@@ -290,7 +292,7 @@ def software_varies_a_lot(evidence: Population) -> Look:
         for number, ours in enumerate(versions[1:], start=2):
             about = f"end-to-end time, software {number} against software 1 ({kind[0]})"
             checks += _two_samples(about, evidence, ours, versions[0], "apart", LITTLE)
-    return Look(tuple(checks)) if checks else Look(missing=(ONE_SOFTWARE,))
+    return Look.of(checks, ONE_SOFTWARE)
 
 
 def _by_kind(evidence: Population) -> dict[tuple[str, ...], list[TrialRow]]:
@@ -333,74 +335,59 @@ def dvfs_changes_nothing(evidence: Population) -> Look:
     missing = []
     for names, wants in ((metrics.STEP, "same"), (metrics.ENERGY, "same"), (metrics.CLOCK, "apart")):
         cells = evidence.cells(names)
-        factor = next((key for cell in cells for key, _ in cell if key.startswith("control.dvfs")), None)
-        found = ends(cells, factor, _on) if factor is not None else {}
-        about = f"{metrics.WORDS[names]}, DVFS on against off"
+        found, about = _dvfs_on(cells), f"{metrics.WORDS[names]}, DVFS on against off"
         if wants == "apart":
             checks += conditions(tendency(about, found, "apart"))
         else:
             checks += each(about, found, "same", floor=evidence.floor(names))
-        if not found:
-            missing.append(
-                evidence.absent(names) if not cells else "DVFS was not switched with everything else the same"
-            )
-    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
-
-
-def _on(value: Value) -> float:
-    return 1.0 if str(value).lower() in ("on", "true", "1") else 0.0
+        switched = "DVFS was not switched with everything else the same"
+        missing += [] if found else [switched if cells else evidence.absent(names)]
+    return Look(checks, list(dict.fromkeys(missing)))
 
 
 def default_may_not_be_pareto(evidence: Population) -> Look:
     """For every other mode: by how much the default is worse in both time and energy, by the lesser of the two."""
     time, energy = (by_mode(evidence.cells(names)) for names in (metrics.END_TO_END, metrics.ENERGY))
     if evidence.first(metrics.ENERGY) is None:
-        return Look(missing=(evidence.absent(metrics.ENERGY),))
+        return Look(missing=[evidence.absent(metrics.ENERGY)])
     if len({mode for found in energy.values() for mode in found}) < 2:
-        return Look(missing=("no power mode was varied",))
+        return Look(missing=["no power mode was varied"])
     default = default_mode(evidence, list(dict.fromkeys(mode for found in time.values() for mode in found)))
     if default is None:
-        return Look(missing=("the study does not say which power mode is the default (`compare: {against: ...}`)",))
+        return Look(missing=["the study does not say which power mode is the default (`compare: {against: ...}`)"])
     worse: dict[Cell, Series] = {}
     for rest, modes in time.items():
         joules = energy.get(rest, {})
         for mode in modes if default in modes and default in joules else ():
             if mode != default and mode in joules:
                 pair = [modes[default].minus(modes[mode]), joules[default].minus(joules[mode])]
-                worse[rest | mode] = joined(pair, min)
-    about, filled = "default mode, time and energy both above those of", {c: s for c, s in worse.items() if s.values}
-    checks = each(about, filled, "rises", margin=0.01)
-    return Look(tuple(checks)) if checks else Look(missing=("no other power mode was measured beside the default",))
+                if (lesser := joined(pair, min)).values:
+                    worse[rest | mode] = lesser
+    checks = each("default mode, time and energy both above those of", worse, "rises", margin=0.01)
+    return Look.of(checks, "no other power mode was measured beside the default")
 
 
 def baseload_dominates_light_models(evidence: Population) -> Look:
     total, base = evidence.cells(metrics.TOTAL_ENERGY, trains), evidence.cells(metrics.BASELOAD, trains)
     if not total or not base:
-        return Look(missing=(evidence.absent(metrics.BASELOAD if total else metrics.TOTAL_ENERGY),))
-    shares, order = minus(base, total), evidence.model_order
+        return Look(missing=[evidence.absent(metrics.BASELOAD if total else metrics.TOTAL_ENERGY)])
+    shares = minus(base, total)
     model = factor_named(shares, "model")
-    if model is None or len({level(cell, model) for cell in shares}) < 2:
-        return Look(missing=("baseload of only one model",))
-    lightest = min((level(cell, model) for cell in shares), key=lambda name: order.get(name, math.inf))
-    light = where(shares, lambda cell: level(cell, model) == lightest)
-    checks = tendency(
-        f"baseload's share of the energy, {title_of('models', str(lightest))}",
-        light,
-        "rises",
-        bound=0.5 - 1,
-        kind="share",
-    )
-    falls = trend(by_model(shares, model), model, order.get)
-    checks += tendency("baseload's share of the energy, from the lightest model to the heaviest", falls, "falls")
-    return Look(tuple(checks))
+    if len({level(cell, model) for cell in shares}) < 2:
+        return Look(missing=["baseload of only one model"])
+    lightest, about = evidence.lightest(shares, model), "baseload's share of the energy"
+    light = at(shares, model, lightest)
+    checks = tendency(f"{about}, {title_of('models', str(lightest))}", light, "rises", bound=0.5 - 1, kind="share")
+    falls = trend(by_model(shares, model), model, evidence.model_order.get)
+    return Look(checks + tendency(f"{about}, from the lightest model to the heaviest", falls, "falls"))
 
 
 def heavier_gain_more_from_gpu(evidence: Population) -> Look:
     found = _clocked(evidence, metrics.COMPUTE, "gpu_mhz")
-    model, order = factor_named(found, "model"), evidence.model_order
-    by_weight = trend(by_model(found, model), model, order.get) if model is not None else {}
+    model = factor_named(found, "model")
+    by_weight = trend(by_model(found, model), model, evidence.model_order.get)
     made = tendency("compute from lowest to highest GPU clock, from lightest model to heaviest", by_weight, "falls")
-    return Look(tuple(made)) if made else Look(missing=("it takes two models or more at two GPU clocks or more",))
+    return Look.of(made, "it takes two models or more at two GPU clocks or more")
 
 
 def cpu_and_cores_cut_stall(evidence: Population) -> Look:
@@ -410,20 +397,13 @@ def cpu_and_cores_cut_stall(evidence: Population) -> Look:
         found = _clocked(evidence, metrics.STALL, name)
         checks += tendency(f"stall, from the lowest {words} to the highest", found, "falls")
         missing += [] if found else [f"the {words} was not varied with everything else the same"]
-        checks += _compute_of_the_lightest(evidence, name, words)
-    return Look(tuple(checks), tuple(missing))
-
-
-def _compute_of_the_lightest(evidence: Population, name: str, words: str) -> list[Check]:
-    compute, order = _clocked(evidence, metrics.COMPUTE, name), evidence.model_order
-    model = factor_named(compute, "model")
-    if model is None or not order:
-        return []
-    lightest = min(order, key=order.__getitem__)
-    light = where(compute, lambda cell: level(cell, model) == lightest)
-    return tendency(
-        f"compute of {title_of('models', str(lightest))}, from the lowest {words} to the highest", light, "falls"
-    )
+        compute, order = _clocked(evidence, metrics.COMPUTE, name), evidence.model_order
+        model = factor_named(compute, "model")
+        if model is not None and order:
+            lightest = min(order, key=order.__getitem__)
+            about = f"compute of {title_of('models', str(lightest))}, from the lowest {words} to the highest"
+            checks += tendency(about, at(compute, model, lightest), "falls")
+    return Look(checks, missing)
 
 
 def memory_clock_matters(evidence: Population) -> Look:
@@ -433,46 +413,45 @@ def memory_clock_matters(evidence: Population) -> Look:
         found = _clocked(evidence, names, "mem_mhz")
         checks += tendency(f"{metrics.WORDS[names]}, from the lowest memory clock to the highest", found, "falls")
         missing += [] if found else ["the memory clock was not varied with everything else the same"]
-    return Look(tuple(checks), tuple(dict.fromkeys(missing)))
+    return Look(checks, list(dict.fromkeys(missing)))
 
 
 def _clocked(evidence: Population, names: Names, clock: str) -> Cells:
     """A figure of training on bare metal at the highest of a clock, less at the lowest."""
     cells = by_clocks(where(evidence.cells(names, trains), is_bare))
-    factor = factor_named(cells, clock)
-    return trend(cells, factor, rising) if factor is not None else {}
+    return trend(cells, factor_named(cells, clock), rising)
 
 
 def four_modes_predict_time(evidence: Population) -> Look:
     found = grid(evidence)
     if found is None:
-        return Look(missing=(NO_GRID,))
+        return Look(missing=[NO_GRID])
     times, _ = errors(found)
     cells = dict(zip(found.workloads, times, strict=True))
     about = f"error of the time that the paper's regression predicts, {found.told}"
-    return Look(tuple(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share")), depends_on=found.not_modes)
+    return Look(tendency(about, cells, "falls", bound=PREDICTED - 1, kind="share"), depends_on=found.not_modes)
 
 
 def most_predictions_are_close(evidence: Population) -> Look:
     found = grid(evidence)
     if found is None:
-        return Look(missing=(NO_GRID,))
+        return Look(missing=[NO_GRID])
     about = f"predictions of time with an error below {CLOSE:.0%}, of all, {found.told}".replace("%", " %")
     cells: Cells = {frozenset(): close_share(found, CLOSE)}
-    return Look(tuple(tendency(about, cells, "rises", bound=MOST_CLOSE - 1, kind="share")), depends_on=found.not_modes)
+    return Look(tendency(about, cells, "rises", bound=MOST_CLOSE - 1, kind="share"), depends_on=found.not_modes)
 
 
 def energy_is_harder(evidence: Population) -> Look:
     found = grid(evidence)
     if found is None:
-        return Look(missing=(NO_GRID,))
+        return Look(missing=[NO_GRID])
     times, energies = errors(found)
     if len(energies) < len(times):
-        return Look(missing=(evidence.absent(metrics.ENERGY),))
+        return Look(missing=[evidence.absent(metrics.ENERGY)])
     pairs = zip(found.workloads, energies, times, strict=True)
     cells = {cell: energy.minus(time) for cell, energy, time in pairs}
     about = f"error of the energy that the paper's regression predicts against that of time, {found.told}"
-    return Look(tuple(tendency(about, cells, "rises")), depends_on=found.not_modes)
+    return Look(tendency(about, cells, "rises"), depends_on=found.not_modes)
 
 
 NO_GRID = (

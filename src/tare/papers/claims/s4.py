@@ -7,7 +7,7 @@ from statistics import median
 
 from tare.analysis.cells import PLACEMENT
 from tare.papers.claims import metrics
-from tare.papers.claims.checks import by_speed, conditions, excused, tendency
+from tare.papers.claims.checks import by_speed, conditions, excused, tendencies, tendency
 from tare.papers.claims.deciding import words_of
 from tare.papers.claims.metrics import (
     CONTAINERS,
@@ -21,7 +21,6 @@ from tare.papers.claims.metrics import (
     level,
     medium_factor,
     on,
-    stack_names,
 )
 from tare.papers.claims.model import (
     HOLDS,
@@ -39,6 +38,7 @@ from tare.papers.claims.model import (
     levels,
     minus,
     rising,
+    split,
     trend,
     where,
     without,
@@ -62,10 +62,10 @@ def stops_improving(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END)
     first, last = _ladder(cells, 0, -2), _ladder(cells, -2, -1)
     if not last:
-        return Look(missing=("it takes three numbers of cores or more with everything else the same",))
+        return Look(missing=["it takes three numbers of cores or more with everything else the same"])
     checks = conditions(tendency("end-to-end time, next to most cores against fewest", first, "falls"))
     made = tendency("end-to-end time, most cores against next to most", last, "rises", bound=-NO_GAIN)
-    return Look((*checks, *excused(made, STILL_FASTER)))
+    return Look(checks + excused(made, STILL_FASTER))
 
 
 def _ladder(cells: Cells, lower: int, upper: int) -> Cells:
@@ -88,13 +88,12 @@ def vanilla_with_few_cores_is_an_outlier(evidence: Population) -> Look:
         if len(numbers := [number for value in found if (number := rising(value)) is not None]) > 1
     }
     if not falls:
-        return Look(missing=(_NO_FEW,))
+        return Look(missing=[_NO_FEW])
     shares = [cores[0] / cores[1] for cell in cells if (cores := _cores(evidence, cell)) is not None]
     if shares and min(shares) > FEW:
-        return Look(missing=(f"the fewest cores were {min(shares):.0%} of the host's: it takes {FEW:.0%} or less",))
+        return Look(missing=[f"the fewest cores were {min(shares):.0%} of the host's: it takes {FEW:.0%} or less"])
     checks = tendency("vanilla container against bare metal, on the fewest cores", fewest, "rises")
-    checks += tendency("its cost, from the fewest cores to the most", falls, "falls")
-    return Look(tuple(checks))
+    return Look(checks + tendency("its cost, from the fewest cores to the most", falls, "falls"))
 
 
 def pinning_lowers_overhead(evidence: Population) -> Look:
@@ -102,7 +101,7 @@ def pinning_lowers_overhead(evidence: Population) -> Look:
     over = evidence.over(evidence.cells(metrics.END_TO_END), is_virtual, ways=(PLACEMENT,))
     lowered, vanilla = against(over, PIN, True, False), at(over, PIN, False)
     if not lowered:
-        return Look(missing=(_NOT_PINNED,))
+        return Look(missing=[_NOT_PINNED])
 
     def costs(rest: Cell) -> bool:
         unpinned = where(vanilla, lambda cell: without(cell, PIN) == rest)
@@ -110,7 +109,7 @@ def pinning_lowers_overhead(evidence: Population) -> Look:
 
     dear = where(lowered, costs)
     made = tendency("time over bare metal's, pinned against vanilla", dear or lowered, "falls")
-    return Look(tuple(made), depends_on="" if dear else NOTHING_TO_LOWER)
+    return Look(made, depends_on="" if dear else NOTHING_TO_LOWER)
 
 
 def bare_without_idle_core(evidence: Population) -> Look:
@@ -124,11 +123,8 @@ def bare_without_idle_core(evidence: Population) -> Look:
         if is_virtual(cell) and used < there and (like := full.get(_on_as_many(cell, used))) is not None
         if (ratio := evidence.ratio(cells, cell, like)).values
     }
-    checks: list[Check] = []
-    for name in levels(faster, "platform"):
-        about = f"end-to-end time, {name} on a host with cores to spare against bare metal with none"
-        checks += tendency(about, at(faster, "platform", name), "falls")
-    return Look(tuple(checks)) if checks else Look(missing=(_NO_SPARE,))
+    about = "end-to-end time, {} on a host with cores to spare against bare metal with none"
+    return Look.of(tendencies(about, split(faster, "platform"), "falls"), _NO_SPARE)
 
 
 def machines_slower_without_idle_core(evidence: Population) -> Look:
@@ -136,12 +132,10 @@ def machines_slower_without_idle_core(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END)
     full = {cell for cell in cells if (cores := _cores(evidence, cell)) is not None and cores[0] >= cores[1]}
     kept = where(cells, lambda cell: cell in full)
-    checks: list[Check] = []
-    for words, is_ours in (("VM", is_machine), ("container in a VM", is_container_in_machine)):
-        found = evidence.over(kept, is_ours)
-        checks += tendency(f"end-to-end time without an idle core, {words} against bare metal", found, "rises")
-    none = "no virtual machine that has all of the host's cores was run beside bare metal"
-    return Look(tuple(checks)) if checks else Look(missing=(none,))
+    kinds = {"VM": is_machine, "container in a VM": is_container_in_machine}
+    slower = {words: evidence.over(kept, is_ours) for words, is_ours in kinds.items()}
+    checks = tendencies("end-to-end time without an idle core, {} against bare metal", slower, "rises")
+    return Look.of(checks, "no virtual machine that has all of the host's cores was run beside bare metal")
 
 
 def several_sockets_are_slower(evidence: Population) -> Look:
@@ -149,7 +143,7 @@ def several_sockets_are_slower(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END)
     sizes = {size for trial in evidence.trials if (size := _socket(trial)) is not None}
     if len(sizes) != 1:
-        return Look(missing=("the records do not say how many cores a socket has",))
+        return Look(missing=["the records do not say how many cores a socket has"])
     (size,) = sizes
     made = []
     for rest, found in by_level_of_store(cells, CORES):
@@ -161,8 +155,7 @@ def several_sockets_are_slower(evidence: Population) -> Look:
             made.append((rest, found[first].minus(found[last])))
     about = f"end-to-end time, more cores than the {size} of a socket against no more"
     checks = tendency(about, gathered(made), "rises")
-    none = f"no application was run both on more cores than a socket has ({size}) and on fewer"
-    return Look(tuple(checks)) if checks else Look(missing=(none,))
+    return Look.of(checks, f"no application was run both on more cores than a socket has ({size}) and on fewer")
 
 
 def _socket(record: Record) -> int | None:
@@ -179,18 +172,14 @@ def gpu_time_rises_with_cores(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END, lambda record: _is_application(record) and _named(record) == "image")
     found = trend(where(cells, lambda cell: level(cell, DEVICE) == "cuda"), CORES, rising)
     made = tendency("image classification on the GPU, end to end, from the fewest cores to the most", found, "rises")
-    none = "image classification was not run on a GPU with several numbers of cores"
-    return Look(tuple(made)) if made else Look(missing=(none,))
+    return Look.of(made, "image classification was not run on a GPU with several numbers of cores")
 
 
 def questions_gain_on_every_platform(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END, lambda record: _is_application(record) and _named(record) == "question")
-    gains = against(cells, DEVICE, "cuda", "cpu")
-    checks: list[Check] = []
-    for name in levels(gains, "platform"):
-        about = f"question answering, end to end, GPU against CPU, {name}"
-        checks += tendency(about, at(gains, "platform", name), "falls", bound=1 / OVER_CPU - 1)
-    return Look(tuple(checks)) if checks else Look(missing=(_NO_GPU,))
+    gains = split(against(cells, DEVICE, "cuda", "cpu"), "platform")
+    checks = tendencies("question answering, end to end, GPU against CPU, {}", gains, "falls", bound=1 / OVER_CPU - 1)
+    return Look.of(checks, _NO_GPU)
 
 
 def others_dominate_on_gpu(evidence: Population) -> Look:
@@ -203,8 +192,7 @@ def others_dominate_on_gpu(evidence: Population) -> Look:
         return None if step_s is None or inference_s is None else max(1e-6, 1 - inference_s / step_s)
 
     found = against(evidence.figured(rest, _is_application), DEVICE, "cuda", "cpu")
-    made = tendency("share of a request that is not inference, GPU against CPU", found, "rises")
-    return Look(tuple(made)) if made else Look(missing=(_NO_GPU,))
+    return Look.of(tendency("share of a request that is not inference, GPU against CPU", found, "rises"), _NO_GPU)
 
 
 def storage_parts_platforms_by_input(evidence: Population) -> Look:
@@ -212,7 +200,7 @@ def storage_parts_platforms_by_input(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END, _is_application)
     medium = medium_factor(cells)
     if medium is None:
-        return Look(missing=("no application was run from a storage medium on several platforms",))
+        return Look(missing=["no application was run from a storage medium on several platforms"])
     slow = at(cells, medium, by_speed(cells, medium)[0])
     checks: list[Check] = []
     missing = []
@@ -221,7 +209,7 @@ def storage_parts_platforms_by_input(evidence: Population) -> Look:
         found = evidence.over(mine, lambda cell: is_machine(cell) or is_container_in_machine(cell), is_container)
         checks += tendency(f"{name}, end to end from the slowest medium, VM against container", found, wants)
         missing += [] if found else [f"{name} was not run from a storage medium in a VM and in a container"]
-    return Look(tuple(checks), tuple(missing))
+    return Look(checks, missing)
 
 
 _INPUTS: tuple[tuple[str, Wants], ...] = (("image", "same"), ("question", "rises"))
@@ -257,7 +245,7 @@ def gpu_only_where_inference_dominates(evidence: Population) -> Look:
     shares = where(minus(inference, steps), lambda cell: level(cell, DEVICE) == "cpu")
     mostly = {without(cell, DEVICE) for cell, share in shares.items() if median(share.values.values()) > math.log(0.5)}
     if not gains:
-        return Look(missing=(_NO_GPU,))
+        return Look(missing=[_NO_GPU])
     dominated = where(gains, lambda cell: cell in mostly)
     others = where(gains, lambda cell: cell not in mostly)
     about = "end-to-end time, GPU against CPU, where inference"
@@ -265,7 +253,7 @@ def gpu_only_where_inference_dominates(evidence: Population) -> Look:
     checks += tendency(f"{about} does not dominate", others, "rises", bound=-NO_GAIN)
     missing = [] if dominated else ["an application whose inference is over half of its time"]
     missing += [] if others else ["an application whose inference is under half of its time"]
-    return Look(tuple(checks), tuple(missing))
+    return Look(checks, missing)
 
 
 def inference_only_overstates(evidence: Population) -> Look:
@@ -275,7 +263,7 @@ def inference_only_overstates(evidence: Population) -> Look:
         for names in (metrics.END_TO_END, metrics.INFERENCE)
     )
     made = tendency("speed-up of inference alone against that end to end", minus(whole, alone), "rises")
-    return Look(tuple(made)) if made else Look(missing=(_NO_GPU,))
+    return Look.of(made, _NO_GPU)
 
 
 def _is_application(record: Record) -> bool:
@@ -285,37 +273,33 @@ def _is_application(record: Record) -> bool:
 def micro_vm_is_not_faster(evidence: Population) -> Look:
     found = evidence.over(evidence.cells(metrics.END_TO_END), is_micro_machine, is_machine)
     made = tendency("end-to-end time, micro-VM against VM", found, "rises", bound=-NO_GAIN)
-    return Look(tuple(made)) if made else Look(missing=("no application was run in a micro-VM beside a VM",))
+    return Look.of(made, "no application was run in a micro-VM beside a VM")
 
 
 def container_in_vm_costs_most(evidence: Population) -> Look:
     cells = evidence.cells(metrics.END_TO_END)
-    checks: list[Check] = []
-    single = [name for name in dict.fromkeys("+".join(stack_names(cell)) for cell in cells) if "+" not in name]
-    for name in single:
-        found = evidence.over(cells, is_container_in_machine, on(name))
-        checks += tendency(f"end-to-end time, container in VM against {name}", found, "rises")
+    singles = [str(name) for name in levels(cells, "platform") if "+" not in str(name)]
+    dearer = {name: evidence.over(cells, is_container_in_machine, on(name)) for name in singles}
+    checks = tendencies("end-to-end time, container in VM against {}", dearer, "rises")
     if not checks:
-        return Look(missing=("no application was run in a container in a VM beside another platform",))
+        return Look(missing=["no application was run in a container in a VM beside another platform"])
     missing = [] if any(map(is_container, cells)) else ["a container on the host"]
     missing += [] if any(map(is_machine, cells)) else ["a VM without a container"]
-    return Look(tuple(checks), tuple(missing))
+    return Look(checks, missing)
 
 
 def container_costs_least_on_the_edge(evidence: Population) -> Look:
     boards = {str((trial.facts.get("device") or {}).get("board") or "") for trial in evidence.trials}
     if not boards or not all(map(is_board, boards)):
-        return Look(missing=("it takes an edge board: this device does not report that it is one",))
+        return Look(missing=[NO_BOARD])
     cells = evidence.cells(metrics.END_TO_END)
-    checks: list[Check] = []
     others = [str(name) for name in levels(cells, "platform") if name != "bare" and name not in CONTAINERS]
-    for name in others:
-        found = evidence.over(cells, is_container, on(name))
-        checks += tendency(f"end-to-end time, container against {name}", found, "falls")
-    none = "no application was run in a container beside another virtual platform on this board"
-    return Look(tuple(checks)) if checks else Look(missing=(none,))
+    cheaper = {name: evidence.over(cells, is_container, on(name)) for name in others}
+    checks = tendencies("end-to-end time, container against {}", cheaper, "falls")
+    return Look.of(checks, "no application was run in a container beside another virtual platform on this board")
 
 
+NO_BOARD = "it takes an edge board: this device does not report that it is one"
 _NO_GPU = "no application was run both on the CPU and on the GPU"
 _NO_SPARE = (
     "no virtual platform on a host with cores to spare was run beside bare metal with as many cores and no spare ones: "

@@ -18,7 +18,7 @@ from tare.papers.claims.model import (
     Answer,
     Claim,
     figure_words,
-    is_ready,
+    study_of,
 )
 from tare.report.charts.evidence import ReportData
 from tare.report.columns import pad, wrap
@@ -67,7 +67,7 @@ def claims_text(claims: Sequence[Claim], ready: Collection[str], width: int = 80
 def _how(command: str, ready: Collection[str], scale: str | None = None) -> str:
     """What to type, where there is a study to run: at the scale that it takes, or else of what is there already."""
     at_scale = f"{command} --scale {scale}" if scale and " --scale " not in command else command
-    return at_scale if is_ready(command, ready) else "no ready study for it yet"
+    return at_scale if study_of(command) in ready else "no ready study for it yet"
 
 
 def _summary(found: Sequence[Answer]) -> str:

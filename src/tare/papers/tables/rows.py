@@ -21,6 +21,7 @@ from tare.base.errors import TareError
 from tare.papers.claims.checks import STAND_INS, is_of_mode
 from tare.papers.claims.deciding import answers, claims_of
 from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Kind, Word, study_of
+from tare.papers.claims.s4 import NO_BOARD
 from tare.papers.tables.model import ByClaim, Change, Paper, Row, Scalar
 from tare.papers.tables.model import paper as read_paper
 from tare.papers.tables.picking import Machine, Measured, RowSelection, cannot_be_run, is_set_by_any, pick, setting
@@ -222,7 +223,6 @@ def _same(ours: Any, theirs: Scalar) -> bool:
 
 Key: TypeAlias = tuple[object, ...]
 NOT_HERE = "not measured here"
-NO_BOARD = "it takes an edge board: this device does not report that it is one"
 WORDS: Mapping[Word, str] = {
     HOLDS: "holds", FAILS: "does not hold", UNDECIDED: "undecided", NOT_MEASURED: NOT_HERE,
 }  # fmt: skip
