@@ -29,7 +29,7 @@ from tare.base.units import PositiveSeconds, Seconds, SizeBytes
 from tare.parts import find as parts
 from tare.parts.find import Kind
 from tare.parts.protocols import Json, Part
-from tare.studies.yaml import Complaint, Loc, listed, show, suggestion
+from tare.studies.yaml import Complaint, Loc, listed, nearest, show, suggestion
 
 _LISTS = (list, tuple, set, frozenset, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Set)
 _ANYTHING = (Any, object)
@@ -190,13 +190,10 @@ def _sentence(loc: Loc, details: Sequence[ErrorDetails], of: str) -> str:
     for detail in details:
         if detail["type"] in _SENTENCES:
             reported = str(detail["ctx"]["error"]) if "error" in detail.get("ctx", {}) else detail["msg"]
-            return _full_stop(f"{name}{' ' if reported.startswith('must ') else ': '}{reported}" if name else reported)
+            text = f"{name}{' ' if reported.startswith('must ') else ': '}{reported}" if name else reported
+            return text if text.endswith((".", "?")) else f"{text}."
     wanted = " or ".join(dict.fromkeys(_phrase(detail) for detail in details))
     return f"{name} must be {wanted}, not {{given}}.{_hint(details, given)}"
-
-
-def _full_stop(text: str) -> str:
-    return text if text.endswith((".", "?")) else f"{text}."
 
 
 def _phrase(detail: ErrorDetails) -> str:
@@ -262,20 +259,20 @@ def tried(part: type[Part], fields: Mapping[str, Json]) -> tuple[Part | None, li
         return part.model_validate_json(json.dumps(fields), strict=True), []
     except ValidationError as error:
         strict = error.errors(include_url=False)
-    made, lax = _lax(part, fields)
+    made: Part | None = None
+    lax: list[ErrorDetails] = []
+    try:
+        made = part.model_validate(dict(fields))
+    except ValidationError as error:
+        lax = error.errors(include_url=False)
     real = {detail["loc"][:1] for detail in strict if detail["type"] in _WORDS_MATTER}
     real |= {detail["loc"][:1] for detail in lax}
     # A list that is told to be none only lacks its final form: what is wrong with it, lax knows.
-    misread = {detail["loc"][:1] for detail in strict if _is_a_list_all_the_same(detail)}
+    lists = [detail for detail in strict if detail["type"] in _MAKING_LISTS and isinstance(detail["input"], list)]
+    misread = {detail["loc"][:1] for detail in lists}
     found = [detail for detail in strict if detail["loc"][:1] in real - misread]
     found += [detail for detail in lax if detail["loc"][:1] in misread]
-    if found:
-        return None, found
-    return made, lax
-
-
-def _is_a_list_all_the_same(detail: ErrorDetails) -> bool:
-    return detail["type"] in _MAKING_LISTS and isinstance(detail["input"], list)
+    return (None, found) if found else (made, lax)
 
 
 def in_records(part: Part, field: str, value: Json) -> list[Json]:
@@ -286,19 +283,7 @@ def in_records(part: Part, field: str, value: Json) -> list[Json]:
 
 def complaint_text(complaint: Complaint, data: Any) -> str:
     """A complaint about data that no file holds."""
-    for step in complaint.loc:
-        try:
-            data = data[step]
-        except (KeyError, IndexError, TypeError):
-            break
-    return complaint.text.replace("{given}", repr(data))
-
-
-def _lax(part: type[Part], fields: Mapping[str, Json]) -> tuple[Part | None, list[ErrorDetails]]:
-    try:
-        return part.model_validate(dict(fields)), []
-    except ValidationError as error:
-        return None, error.errors(include_url=False)
+    return complaint.text.replace("{given}", repr(nearest(data, complaint.loc)))
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -63,7 +64,9 @@ def scaled(root: Node, scale: str | None) -> Node:
     if requested not in known:
         text = f"no scale {show(requested)} here.\nScales: {listed(known)}.{suggestion(requested, known)}"
         raise Fatal(Problem(*root.keys["scales"], text))
-    whole = _without(root, "scales")
+    entries = {name: value for name, value in root.value.items() if name != "scales"}
+    places = {name: place for name, place in root.keys.items() if name != "scales"}
+    whole = replace(root, value=entries, keys=places, children=tuple(entries.values()))
     if requested == FULL:
         return _put(whole, "scale", Node(FULL, *root.keys["scales"], text=FULL), root.keys["scales"])
     chosen = scales.value[requested]
@@ -100,14 +103,13 @@ def _changed(root: Node, key: str, node: Node, at: tuple[int, int]) -> Node:
     held = root.value.get(first)
     if held is None:
         raise Fatal(Problem(*at, f"{show(key)} changes nothing: the study has no {show(first)}."))
-    made = _in_parts(_KINDS[first], held, rest, node, at) if first in _KINDS else _in_mapping(held, key, rest, node, at)
+    if first in _KINDS:
+        made = _in_parts(_KINDS[first], held, rest, node, at)
+    elif isinstance(held.value, dict):
+        made = _put(held, rest, node, at)
+    else:
+        raise Fatal(Problem(*at, f"{show(key)} changes nothing: {show(first)} is no mapping here."))
     return _put(root, first, made, root.keys[first])
-
-
-def _in_mapping(held: Node, key: str, entry: str, node: Node, at: tuple[int, int]) -> Node:
-    if not isinstance(held.value, dict):
-        raise Fatal(Problem(*at, f"{show(key)} changes nothing: {show(key.partition('.')[0])} is no mapping here."))
-    return _put(held, entry, node, at)
 
 
 def _in_parts(kind: Kind, held: Node, path: str, node: Node, at: tuple[int, int]) -> Node:
@@ -116,10 +118,14 @@ def _in_parts(kind: Kind, held: Node, path: str, node: Node, at: tuple[int, int]
     touched: list[str] = []
 
     def change(name: str, body: Node) -> Node:
-        if (only and name != only) or not _has(kind, name, field):
+        if (only and name != only) or field not in _fields(kind, name):
             return body
         touched.append(name)
-        return _with_field(body, field, node, at)
+        whole = Node({}, body.line, body.column) if body.value is None else body
+        if not isinstance(whole.value, dict):
+            short = f"the part is written in short form: write its fields out, then set {show(field)}."
+            raise Fatal(Problem(*at, short))
+        return _put(whole, field, node, at)
 
     made = _walk(held, change)
     if not touched:
@@ -153,23 +159,9 @@ def _bodies(name: str, body: Node, change: _Change) -> Node:
     return change(name, body)
 
 
-def _with_field(body: Node, field: str, node: Node, at: tuple[int, int]) -> Node:
-    if body.value is None:
-        body = Node({}, body.line, body.column)
-    if not isinstance(body.value, dict):
-        raise Fatal(Problem(*at, f"the part is written in short form: write its fields out, then set {show(field)}."))
-    return _put(body, field, node, at)
-
-
 def _put(node: Node, key: str, value: Node, at: tuple[int, int]) -> Node:
     entries = {**node.value, key: value}
     return replace(node, value=entries, keys={**node.keys, key: at}, children=tuple(entries.values()))
-
-
-def _without(node: Node, key: str) -> Node:
-    entries = {name: value for name, value in node.value.items() if name != key}
-    keys = {name: place for name, place in node.keys.items() if name != key}
-    return replace(node, value=entries, keys=keys, children=tuple(entries.values()))
 
 
 def _part_names(node: Node) -> Iterator[str]:
@@ -181,10 +173,6 @@ def _part_names(node: Node) -> Iterator[str]:
         yield from node.value
     else:
         yield str(node.text or node.value)
-
-
-def _has(kind: Kind, name: str, field: str) -> bool:
-    return field in _fields(kind, name)
 
 
 def _fields(kind: Kind, name: str) -> list[str]:
@@ -238,15 +226,11 @@ def decoded(text: str | bytes, most_bytes: int = MAX_BYTES) -> str:
         reported = f"byte {raw[error.start]:#04x} is not UTF-8. Save the file as UTF-8."
         raise Fatal(Problem(line, 1, reported)) from None
     if control := _CONTROL.search(found):
-        raise Fatal(_control_character(found, control.start()))
+        at = control.start()
+        line, column = found.count("\n", 0, at) + 1, at - found.rfind("\n", 0, at)
+        name = "a NUL byte" if found[at] == "\0" else f"the control character U+{ord(found[at]):04X}"
+        raise Fatal(Problem(line, column, f"there is {name} in column {column}. Is this a text file, in UTF-8?"))
     return found
-
-
-def _control_character(text: str, at: int) -> Problem:
-    line = text.count("\n", 0, at) + 1
-    column = at - text.rfind("\n", 0, at)
-    name = "a NUL byte" if text[at] == "\0" else f"the control character U+{ord(text[at]):04X}"
-    return Problem(line, column, f"there is {name} in column {column}. Is this a text file, in UTF-8?")
 
 
 def _refuse_foreign(path: Path, status: os.stat_result) -> None:
@@ -402,22 +386,17 @@ def begun_with(stored: Mapping[str, Json], study: Study) -> str | None:
     """The interpreter that a store was begun with, where it is all that tells its workloads from the study's."""
     if _workloads(study.as_plain()) == _workloads(stored):
         return None
-    candidates = dict.fromkeys(_named(_workloads(stored)))
-    return next((path for path in candidates if _made_with(study, path) == _workloads(stored)), None)
+    for path in dict.fromkeys(_named(_workloads(stored))):
+        with suppress(StudyError):  # no workload of it takes one
+            if _workloads(with_python(study, path).as_plain()) == _workloads(stored):
+                return path
+    return None
 
 
 def _with(choice: PartChoice, path: str) -> PartChoice:
-    reported = any(key == _FIELD for key, _ in choice.levels)
-    if reported or _FIELD not in choice.part.model_fields:
+    if any(key == _FIELD for key, _ in choice.levels) or _FIELD not in choice.part.model_fields:
         return choice
     return replace(choice, levels=(*choice.levels, (_FIELD, (path,))))
-
-
-def _made_with(study: Study, path: str) -> list[Json]:
-    try:
-        return _workloads(with_python(study, path).as_plain())
-    except StudyError:  # no workload of it takes one
-        return []
 
 
 def _workloads(plain: Mapping[str, Json]) -> list[Json]:

@@ -25,6 +25,7 @@ from pydantic import (
 
 from tare.base.rulings import Ruling, read_rulings
 from tare.base.units import Seconds, parse_share
+from tare.parts.find import Kind
 from tare.parts.protocols import Json, Workload
 from tare.studies.fields import PartChoice, as_validation_error
 from tare.studies.reader import ALONE, PartReader, Stack, Tenancy, read_tenancies
@@ -55,9 +56,25 @@ def time_between(low_s: float, high_s: float, span: str, example: str) -> Callab
     return convert
 
 
-def written(seconds: float) -> str:
+def whole_number(most: int, unit: str) -> Callable[[Json], int]:
+    """A validator of a count from 1 on."""
+
+    def convert(value: Json) -> int:
+        if type(value) is not int or not 1 <= value <= most:
+            raise ValueError(f"must be a whole number from 1 to {most:,} {unit}, not {{given}}")
+        return value
+
+    return convert
+
+
+def written(seconds: float | None) -> str | None:
     """A time as a study file has it, to the last digit."""
-    return f"{seconds!r} s"
+    return None if seconds is None else f"{seconds!r} s"
+
+
+def _given(**keys: Json) -> dict[str, Json]:
+    """The keys that have a value."""
+    return {key: value for key, value in keys.items() if value is not None}
 
 
 SEVERAL_REPEATS = 8  # of several comparisons: the fewest whose corrected interval ranks can reach
@@ -82,12 +99,6 @@ def _share(value: Json) -> float:
     return share
 
 
-def _blocks(value: Json) -> int:
-    if type(value) is not int or not 1 <= value <= MOST_BLOCKS:
-        raise ValueError(f"must be a whole number from 1 to {MOST_BLOCKS:,} blocks, not {{given}}")
-    return value
-
-
 def _metric(value: Json) -> str:
     if not isinstance(value, str) or not _METRIC.fullmatch(value):
         raise ValueError("{given} is not the name of a metric; write it like 'step_s'")
@@ -96,7 +107,7 @@ def _metric(value: Json) -> str:
 
 OpenShare = Annotated[float, BeforeValidator(_share)]
 _WITHIN = time_between(1, 30 * 86400, "from 1 s to 30 d", "10 min")
-Count = Annotated[int, BeforeValidator(_blocks)]
+Count = Annotated[int, BeforeValidator(whole_number(MOST_BLOCKS, "blocks"))]
 
 
 def blocks_for(comparisons: int, lines: int = 1) -> int:
@@ -160,20 +171,12 @@ class Repeat(BaseModel):
 
     def as_plain(self) -> dict[str, Json]:
         """The rule as a study file has it."""
-        plain: dict[str, Json] = {"min": self.min, "max": self.max}
-        plain |= {} if self.until is None else {"until": self.until}
-        return plain | ({} if self.within_s is None else {"within": written(self.within_s)})
+        return _given(min=self.min, max=self.max, until=self.until, within=written(self.within_s))
 
 
 _SLICE = time_between(0.05, 60, "from 50 ms to 1 min", "300 ms")
 LEAVE_OUT = 3
 MOST_AT_ONCE = 4  # processes of one block that share the memory and the cores
-
-
-def _left_out_steps(value: Json) -> int:
-    if type(value) is not int or not 1 <= value <= 1000:
-        raise ValueError("must be a whole number from 1 to 1,000 steps, not {given}")
-    return value
 
 
 class Slices(BaseModel):
@@ -183,16 +186,14 @@ class Slices(BaseModel):
 
     length_s: Annotated[float, BeforeValidator(_SLICE)] | None = Field(None, alias="length")
     """None: as short as the steps allow (trial/slices.py): the shorter, the more alike is what the sides meet."""
-    leave_out: Annotated[int, BeforeValidator(_left_out_steps)] = LEAVE_OUT
+    leave_out: Annotated[int, BeforeValidator(whole_number(1000, "steps"))] = LEAVE_OUT
     """So many steps after each stop are not measured: caches are cold then."""
     quiet: OpenShare | None = None
     """A round (one slice of each side) in which other processes and the hypervisor took a larger share of the CPU time
     that the device has is left out of all sides."""
 
     def as_plain(self) -> dict[str, Json]:
-        plain: dict[str, Json] = {} if self.length_s is None else {"length": written(self.length_s)}
-        plain["leave_out"] = self.leave_out
-        return plain | ({} if self.quiet is None else {"quiet": self.quiet})
+        return _given(length=written(self.length_s), leave_out=self.leave_out, quiet=self.quiet)
 
 
 class Design(BaseModel):
@@ -218,8 +219,7 @@ class Design(BaseModel):
         )
 
     def as_plain(self) -> dict[str, Json]:
-        plain: dict[str, Json] = {} if self.slices is None else {"slices": self.slices.as_plain()}
-        return plain | ({"cpu_time": True} if self.cpu_time else {})
+        return _given(slices=self.slices and self.slices.as_plain(), cpu_time=self.cpu_time or None)
 
 
 class Order(BaseModel):
@@ -249,7 +249,10 @@ class Compare(BaseModel):
 def resolved(compare: Compare, factors: Factors) -> tuple[Compare, list[Complaint]]:
     """The comparison with its defaults filled in, and what is wrong with it."""
     against = compare.against
-    by = compare.by or (next(iter(against), None) if isinstance(against, dict) else None) or _default_by(factors)
+    by = compare.by or (next(iter(against), None) if isinstance(against, dict) else None)
+    if by is None:  # the platforms, unless there is only one and something else is varied
+        varied = factors.varied()
+        by = "platform" if "platform" in varied else next(iter(varied), "platform")
     if unknown := factors.unknown(by):
         return compare, [Complaint(("by",) if compare.by else ("against", by), unknown, of_key=not compare.by)]
     if against is None and by in DEVICE_KEYS:
@@ -269,12 +272,6 @@ def resolved(compare: Compare, factors: Factors) -> tuple[Compare, list[Complain
     first = {by: against[by]} | against  # whoever reads only one level of it reads the one that counts
     update = {"by": factors.canonical(by), "against": {factors.canonical(key): value for key, value in first.items()}}
     return compare.model_copy(update=update), []
-
-
-def _default_by(factors: Factors) -> str:
-    """The platforms, unless there is only one and something else is varied."""
-    varied = factors.varied()
-    return next(iter(varied), "platform") if "platform" not in varied else "platform"
 
 
 def _first_level(by: str, factors: Factors) -> Json:
@@ -339,25 +336,16 @@ def _left_out(value: Json) -> tuple[Ruling, ...]:
         raise ValueError("must be a list of obstacles as tare writes them, not {given}") from None
 
 
-def _platforms(value: Json) -> tuple[Stack, ...]:
-    reader = PartReader("platforms")
-    stacks = reader.stacks(value)
-    _raise_if(reader.complaints)
-    return stacks
+def _parts(kind: Kind, read: Callable[[PartReader, Json], Any]) -> PlainValidator:
+    """Reads the parts of one kind; what is wrong with any of them is raised together."""
 
+    def convert(value: Json) -> Any:
+        reader = PartReader(kind)
+        found = read(reader, value)
+        _raise_if(reader.complaints)
+        return found
 
-def _workloads(value: Json) -> tuple[PartChoice, ...]:
-    reader = PartReader("workloads")
-    choices = reader.choices(value)
-    _raise_if(reader.complaints)
-    return choices
-
-
-def _controls(value: Json) -> tuple[tuple[PartChoice, ...], ...]:
-    reader = PartReader("controls")
-    controls = reader.named(value)
-    _raise_if(reader.complaints)
-    return controls
+    return PlainValidator(convert)
 
 
 def _tenancies(value: Json) -> tuple[Tenancy, ...]:
@@ -421,9 +409,11 @@ class Study(BaseModel):
     paper: Annotated[str, BeforeValidator(_line)] = ""
     section: Annotated[str, BeforeValidator(_line)] = ""
     scale: Annotated[str, BeforeValidator(_line)] = ""
-    platforms: Annotated[tuple[Stack, ...], PlainValidator(_platforms)] = Field(alias="platform")
-    workloads: Annotated[tuple[PartChoice, ...], PlainValidator(_workloads)] = Field(alias="workload")
-    controls: Annotated[tuple[tuple[PartChoice, ...], ...], PlainValidator(_controls)] = Field((), alias="control")
+    platforms: Annotated[tuple[Stack, ...], _parts("platforms", PartReader.stacks)] = Field(alias="platform")
+    workloads: Annotated[tuple[PartChoice, ...], _parts("workloads", PartReader.choices)] = Field(alias="workload")
+    controls: Annotated[tuple[tuple[PartChoice, ...], ...], _parts("controls", PartReader.named)] = Field(
+        (), alias="control"
+    )
     probes: Annotated[tuple[PartChoice, ...], PlainValidator(_probes)] = Field(
         default_factory=lambda: list(DEFAULT_PROBES), validate_default=True
     )
@@ -506,33 +496,32 @@ class Study(BaseModel):
 
     def as_plain(self) -> dict[str, Json]:
         """Strict JSON with the keys of the file; `model_validate` makes an equal study of it."""
-        return {
-            "study": self.study,
-            "about": self.about,
-            **self._written_if_set("paper", "section", "scale"),
-            "platform": [_stack(stack) for stack in self.platforms],
-            "workload": [choice.plain() for choice in self.workloads],
-            "control": {levels[0].name: [choice.body() for choice in levels] for levels in self.controls},
-            "probes": [choice.plain() for choice in self.probes],
-            "tenants": [level.plain() for level in self.tenancies],
-            "repeat": self.repeat.as_plain(),
-            "order": self.order.model_dump(),
-            **({"design": plain} if (plain := self.design.as_plain()) else {}),
-            "compare": self.compare.model_dump(exclude_none=True),
-            "exclude": [selector.plain() for selector in self.exclude],
-            **({} if self.missing == "refuse" else {"missing": self.missing}),
-            **({"left_out": [ruling.as_json() for ruling in self.left_out]} if self.left_out else {}),
-            **self._written_if_set("ends_in"),
-            "aa": self.aa,
-            **({} if self.rehearse is None else {"rehearse": self.rehearse}),
-            **({"limit": written(self.limit_s)} if self.sets_limit or not self.rehearses else {}),
-            "period": written(self.period_s),
-        }
-
-    def _written_if_set(self, *keys: str) -> dict[str, Json]:
-        """Keys that most studies have no use for."""
-        found = {key: getattr(self, key) for key in keys}
-        return {key: value if isinstance(value, str) else list(value) for key, value in found.items() if value}
+        return _given(
+            study=self.study,
+            about=self.about,
+            paper=self.paper or None,
+            section=self.section or None,
+            scale=self.scale or None,
+            platform=[
+                stack[0].plain() if len(stack) == 1 else [one.plain() for one in stack] for stack in self.platforms
+            ],
+            workload=[choice.plain() for choice in self.workloads],
+            control={levels[0].name: [choice.body() for choice in levels] for levels in self.controls},
+            probes=[choice.plain() for choice in self.probes],
+            tenants=[level.plain() for level in self.tenancies],
+            repeat=self.repeat.as_plain(),
+            order=self.order.model_dump(),
+            design=self.design.as_plain() or None,
+            compare=self.compare.model_dump(exclude_none=True),
+            exclude=[selector.plain() for selector in self.exclude],
+            missing=None if self.missing == "refuse" else self.missing,
+            left_out=[ruling.as_json() for ruling in self.left_out] or None,
+            ends_in=list(self.ends_in) or None,
+            aa=self.aa,
+            rehearse=self.rehearse,
+            limit=written(self.limit_s) if self.sets_limit or not self.rehearses else None,
+            period=written(self.period_s),
+        )
 
     def from_source(self, source: Source) -> Study:
         """The same study, which knows where it was written."""
@@ -546,7 +535,3 @@ def _factors(data: dict[str, Any]) -> Factors | None:
     if not all(data.get(name) for name in ("platforms", "workloads")) or not {"controls", "tenancies"} <= set(data):
         return None
     return Factors(data["platforms"], data["workloads"], data["controls"], data["tenancies"])
-
-
-def _stack(stack: Stack) -> Json:
-    return stack[0].plain() if len(stack) == 1 else [choice.plain() for choice in stack]

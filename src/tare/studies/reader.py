@@ -340,7 +340,11 @@ def _level(value: Json, loc: Loc) -> tuple[Tenancy | None, list[Complaint]]:
     beside = workloads.choices(value["beside"], (*loc, "beside"))
     complaints += workloads.complaints
     stack, wrong = _stack(value.get("platform"), (*loc, "platform"))
-    complaints += wrong + [Complaint(loc, text) for text in _several([*beside, *(stack or ())])]
+    complaints += wrong
+    for choice in (*beside, *(stack or ())):
+        if choice.count() > 1:
+            sentence = f"{choice.name} beside the workload is no factor: give each of its fields one value."
+            complaints.append(Complaint(loc, sentence))
     if len(beside) >= MOST_TENANTS:
         complaints.append(Complaint(loc, f"at most {MOST_TENANTS - 1} workloads fit beside another."))
     return (None if complaints else Tenancy(len(beside) + 1, beside, stack)), complaints
@@ -353,9 +357,3 @@ def _stack(value: Json, loc: Loc) -> tuple[Stack | None, list[Complaint]]:
     # Here a list is one stack: the platforms of a neighbour are no factor.
     stacks = reader.stacks([value] if isinstance(value, list) else value, loc)
     return (stacks[0] if len(stacks) == 1 else None), reader.complaints
-
-
-def _several(choices: list[PartChoice]) -> Iterator[str]:
-    for choice in choices:
-        if choice.count() > 1:
-            yield f"{choice.name} beside the workload is no factor: give each of its fields one value."

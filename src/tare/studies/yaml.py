@@ -65,6 +65,9 @@ class Node:
         object.__setattr__(self, "size", 1 + len(self.keys) + sum(child.size for child in self.children))
         object.__setattr__(self, "height", 1 + max((child.height for child in self.children), default=0))
 
+    def __getitem__(self, step: str | int) -> Any:
+        return self.value[step]
+
     def plain(self) -> Any:
         """The value as plain data."""
         if isinstance(self.value, dict):
@@ -89,15 +92,17 @@ class Source:
 
     def line(self, *loc: str | int) -> int | None:
         """The line of the value at `loc`; None for a study that was not read from text."""
-        return None if self.root is None else _nearest(self.root, loc).line
+        return None if self.root is None else nearest(self.root, loc).line
 
     def problem(self, complaint: Complaint) -> Problem:
         """The complaint at its line, with the value as it was written."""
         if self.root is None:
             return Problem(0, 0, complaint.text)
-        node = _nearest(self.root, complaint.loc)
+        node = nearest(self.root, complaint.loc)
         line, column = _key_place(self.root, complaint.loc) if complaint.of_key else (node.line, node.column)
-        return Problem(line, column, complaint.text.replace("{given}", _as_written(node)))
+        is_scalar = not isinstance(node.value, str | list | dict)
+        given = (show(node.text, quote=False) or "nothing") if is_scalar else show(node.plain())
+        return Problem(line, column, complaint.text.replace("{given}", given))
 
     def error(self, problems: Iterable[Problem]) -> StudyError:
         """Everything that is wrong, by line, as one error."""
@@ -133,15 +138,14 @@ def listed(things: Sequence[Any], worded: Callable[[Any], str] = str, most: int 
     return ", ".join(worded(thing) for thing in things[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def _nearest(root: Node, loc: Loc) -> Node:
-    """The node at `loc`, or the deepest one on the way to it."""
-    node = root
+def nearest(found: Any, loc: Loc) -> Any:
+    """What lies at `loc` below a node or plain data, or the deepest on the way to it."""
     for step in loc:
         try:
-            node = node.value[step]
+            found = found[step]
         except (KeyError, IndexError, TypeError):
             break
-    return node
+    return found
 
 
 def _key_place(root: Node, loc: Loc) -> tuple[int, int]:
@@ -150,15 +154,10 @@ def _key_place(root: Node, loc: Loc) -> tuple[int, int]:
     for step in loc:
         place = node.keys.get(str(step), place)
         try:
-            node = node.value[step]
+            node = node[step]
         except (KeyError, IndexError, TypeError):
             break
     return place
-
-
-def _as_written(node: Node) -> str:
-    scalar = not isinstance(node.value, str | list | dict)
-    return (show(node.text, quote=False) or "nothing") if scalar else show(node.plain())
 
 
 class _Words(NamedTuple):
