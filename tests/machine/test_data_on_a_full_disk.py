@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tare_inside.making import manifest
+from tare_inside.formats import make
 
 
 def tare(*words: str) -> subprocess.CompletedProcess[str]:
@@ -34,7 +34,7 @@ def test_a_full_disk_is_said_and_what_is_made_stays(small_disk: Path) -> None:
     assert full.returncode == 1
     assert f"there is no room left in {small_disk}/data." in full.stderr
     assert not list(small_disk.rglob("*.half"))
-    assert not (small_disk / "data" / manifest.MANIFEST).exists()
+    assert not (small_disk / "data" / make.MANIFEST).exists()
 
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     assert tare(*words).returncode == 0

@@ -6,10 +6,12 @@
 The real one has 50,000 items to train on and 10,000 to test. The pickles are read without running anything in them.
 """
 
+import io
 import os
+import pickle
 
-from tare_inside.formats import files, pictures
-from tare_inside.making import make as making
+from tare_inside.formats import make as making
+from tare_inside.formats import pictures
 
 TITLE = "CIFAR-10"
 KIND = "image"
@@ -50,7 +52,7 @@ def maker(count, seed):
             return [(os.path.join(PYTHON, _TRAIN[unit]), _batch(seed, patterns, items, about))]
         test = _batch(seed, patterns, range(count, count + count // _BATCHES), "testing batch 1 of 1")
         meta = {"num_cases_per_batch": count // _BATCHES, "label_names": list(NAMES), "num_vis": _ITEM_BYTES}
-        return [(os.path.join(PYTHON, _TEST), test), (os.path.join(PYTHON, _META), files.write(meta))]
+        return [(os.path.join(PYTHON, _TEST), test), (os.path.join(PYTHON, _META), pickled(meta))]
 
     return files_of
 
@@ -66,8 +68,8 @@ def _batch(seed, patterns, items, about):
         images.append(mixed.to_bytes(_ITEM_BYTES, "big"))
         labels.append(label)
         names.append("{}_s_{:06d}.png".format(NAMES[label], index))
-    rows = files.array(len(labels), _ITEM_BYTES, b"".join(images))
-    return files.write({"batch_label": about, "labels": labels, "data": rows, "filenames": names})
+    rows = array(len(labels), _ITEM_BYTES, b"".join(images))
+    return pickled({"batch_label": about, "labels": labels, "data": rows, "filenames": names})
 
 
 def obstacle(folder, items):
@@ -161,9 +163,9 @@ def _version(folder):
 
 def _open_pickle(path):
     content = pictures.read(path)
-    held = files.read(content, path)
+    held = unpickled(content, path)
     rows, labels = (held.get(key) for key in (b"data", b"labels")) if isinstance(held, dict) else (None, None)
-    fits = isinstance(rows, files.Array) and isinstance(labels, list)
+    fits = isinstance(rows, Array) and isinstance(labels, list)
     if not fits or rows.shape != (len(labels), _ITEM_BYTES):
         raise ValueError(
             "{}: this is not a batch of CIFAR-10 (a label and {} bytes an item).".format(path, _ITEM_BYTES)
@@ -179,3 +181,105 @@ def _open_binary(path):
     if not content or len(content) % stride:
         raise ValueError("{}: {} bytes are not whole items of {}.".format(path, len(content), stride))
     return Batch(path, list(content[::stride]), 1, stride)
+
+
+# Pickles that hold plain data and byte arrays of numpy, read without running anything in them.
+#
+# A pickle is a program. Here it can call nothing but stand-ins for the few functions by which numpy says how an array
+# lies in memory; a file that asks for anything else is refused. numpy itself is not needed, nor its version.
+
+_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
+
+
+class Array(object):
+    """An array of bytes as it was pickled: its shape, and its content row after row."""
+
+    def __init__(self, *_):
+        self.shape, self.content = (), b""
+
+    def __setstate__(self, state):
+        _, self.shape, kind, by_column, content = state
+        if kind.name not in ("u1", b"u1") or len(self.shape) != 2:
+            raise pickle.UnpicklingError("it holds an array that is not rows of bytes")
+        self.content = content if isinstance(content, bytes) else content.encode("latin-1")
+        if by_column:
+            rows = self.shape[0]
+            self.content = b"".join(self.content[row::rows] for row in range(rows))
+        if len(self.content) != self.shape[0] * self.shape[1]:
+            raise pickle.UnpicklingError("it holds an array with another size than it says")
+
+
+class Kind(object):
+    """What the items of an array are; only its name is looked at."""
+
+    def __init__(self, name, *_):
+        self.name = name
+
+    def __setstate__(self, state):
+        pass
+
+
+def _encoded(text, encoding):
+    """How pickles of Python 3 for Python 2 write bytes."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError("it holds text in {!r}".format(encoding))
+    return text.encode("latin-1")
+
+
+_KNOWN = {("numpy", "ndarray"): Array, ("numpy", "dtype"): Kind, ("_codecs", "encode"): _encoded}
+_KNOWN.update({(module, "_reconstruct"): Array for module in _NUMPY})
+
+
+class _Reader(pickle.Unpickler):
+    def find_class(self, module, name):
+        known = _KNOWN.get((module, name))
+        if known is None:
+            raise pickle.UnpicklingError("it asks for {}.{}, and plain data need no such thing".format(module, name))
+        return known
+
+
+def unpickled(content, path):
+    """What the pickle holds, with arrays as `Array`; ValueError, naming the file, for anything that is not plain."""
+    try:
+        return _Reader(io.BytesIO(content), encoding="bytes").load()
+    except Exception as problem:  # a broken pickle can raise anything
+        raise ValueError("{}: this is not a file of plain data: {}".format(path, problem or type(problem).__name__))
+
+
+def pickled(content):
+    """A pickle, protocol 2, of a dict from text to numbers, text, lists of them, or an `Array`: read by any numpy."""
+    return b"\x80\x02}(" + b"".join(_text(key) + _value(value) for key, value in content.items()) + b"u."
+
+
+def array(rows, columns, content):
+    """An array of so many rows of bytes."""
+    made = Array()
+    made.shape, made.content = (rows, columns), content
+    return made
+
+
+def _value(value):
+    if isinstance(value, Array):
+        return _array(value)
+    if isinstance(value, list):
+        return b"](" + b"".join(map(_value, value)) + b"e"
+    return _number(value) if isinstance(value, int) else _text(value)
+
+
+def _number(number):
+    return b"J" + number.to_bytes(4, "little", signed=True)
+
+
+def _text(text):
+    """As Python 2 wrote it: bytes to whoever reads it as bytes, and text to whoever does not."""
+    content = text.encode()
+    return b"T" + len(content).to_bytes(4, "little") + content
+
+
+def _array(made):
+    """numpy's own words: an empty array, then its state (version, shape, kind, row after row, content)."""
+    kind = b"cnumpy\ndtype\n" + _text("u1") + b"K\x00K\x01\x87R(K\x03" + _text("|") + b"NNN" + b"J\xff\xff\xff\xff" * 2
+    shape = _number(made.shape[0]) + _number(made.shape[1]) + b"\x86"
+    content = b"T" + len(made.content).to_bytes(4, "little") + made.content
+    empty = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + _text("b") + b"\x87R"
+    return empty + b"(K\x01" + shape + kind + b"K\x00tb" + b"\x89" + content + b"tb"

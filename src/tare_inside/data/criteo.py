@@ -6,12 +6,12 @@ The real one has 45,840,617 lines, 11 GB. Made-up ones come as several files, tr
 one's number of values in each category, the commonest of them as common as Zipf has it, and as many fields empty.
 """
 
+import bisect
 import math
 import os
 import re
 
-from tare_inside.formats import files
-from tare_inside.making import make as making
+from tare_inside.formats import make as making
 
 TITLE = "Criteo Kaggle click log"
 KIND = "clicks"
@@ -31,6 +31,7 @@ _EMPTY_CATEGORIES = {2: 0.03, 3: 0.03, 5: 0.12, 11: 0.03, 15: 0.03, 18: 0.44, 19
                      24: 0.44, 25: 0.44}  # fmt: skip
 _LARGEST_NUMBERS = (50, 250, 500, 30, 60000, 2000, 150, 50, 600, 4, 15, 20, 150)
 _UNIT = 20000  # lines
+_BLOCK_BYTES = 1 << 16
 _LINE = re.compile(rb"[01](?:\t-?[0-9]*){13}(?:\t(?:[0-9a-f]{8})?){26}\r?\n?$")
 
 
@@ -72,7 +73,7 @@ def obstacle(folder, items):
     try:
         paths, there = _files(folder), 0
         for path in paths:
-            there += files.count(path, items - there)
+            there += count_lines(path, items - there)
         with open(paths[0], "rb") as file:
             fields(file.readline().rstrip(b"\n"), paths[0] + ":1")
     except (OSError, ValueError) as problem:
@@ -132,7 +133,7 @@ class Dataset(object):
 
         self._view = (folder, tuple(rows))
         self._tensor, self._floats, self._rows = torch.tensor, torch.float32, tuple(rows)
-        self._log = files.Lines(_files(folder))
+        self._log = Lines(_files(folder))
         self.classes = 2
 
     def __len__(self):
@@ -160,3 +161,81 @@ def _files(folder):
     if not names:
         raise ValueError("{}: no train.txt in it that is not empty.".format(folder))
     return [os.path.join(folder, name) for name in names]
+
+
+def count_lines(path, enough):
+    """How many lines a file has; it is not read further than to `enough` of them."""
+    there, block = 0, b"\n"
+    with open(path, "rb", buffering=0) as file:
+        while there < enough:
+            content = file.read(_BLOCK_BYTES)
+            if not content:
+                return there + (not block.endswith(b"\n"))
+            block = content
+            there += block.count(b"\n")
+    return there
+
+
+class Lines(object):
+    """The lines of several files, one after the other; each is read from disk when it is asked for.
+
+    What is kept in memory is only how many lines begin before each block of 64 KiB.
+    """
+
+    def __init__(self, paths):
+        self._paths, self._files = paths, []
+        self._blocks, self._before = [], [0]  # (file, offset) of each block; how many lines end before it
+        for number, path in enumerate(paths):
+            self._files.append(os.open(path, os.O_RDONLY))
+            self._index(number)
+
+    def _index(self, number):
+        offset, file, content = 0, self._files[number], b"\n"
+        while True:
+            block = os.pread(file, _BLOCK_BYTES, offset)
+            if not block:
+                break
+            content = block
+            self._blocks.append((number, offset))
+            self._before.append(self._before[-1] + block.count(b"\n"))
+            offset += len(block)
+        if not content.endswith(b"\n"):
+            self._before[-1] += 1  # the last line of a file may lack its end
+
+    def __len__(self):
+        return self._before[-1]
+
+    def path(self, index):
+        """The file that a line is in."""
+        return self._paths[self._blocks[bisect.bisect_right(self._before, index) - 1][0]]
+
+    def __getitem__(self, index):
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        block = bisect.bisect_right(self._before, index) - 1
+        number, offset = self._blocks[block]
+        content = self._read(block)
+        lines = content.split(b"\n")
+        place = index - self._before[block]
+        line = lines[place]
+        if place == 0:  # it may have begun in blocks before this one
+            while offset > 0:
+                block -= 1
+                offset = self._blocks[block][1]
+                head, found, tail = self._read(block).rpartition(b"\n")
+                line = (tail if found else tail or head) + line
+                if found:
+                    break
+        return line
+
+    def _read(self, block):
+        number, offset = self._blocks[block]
+        return os.pread(self._files[number], _BLOCK_BYTES, offset)
+
+    def close(self):
+        """Close the files."""
+        while self._files:
+            os.close(self._files.pop())
+
+    def __del__(self):
+        self.close()

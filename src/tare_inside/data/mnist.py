@@ -10,8 +10,8 @@ import os
 import random
 import struct
 
+from tare_inside.formats import make as making
 from tare_inside.formats import pictures
-from tare_inside.making import make as making
 
 TITLE = "MNIST"
 ITEMS = 60000

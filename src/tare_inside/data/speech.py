@@ -10,9 +10,8 @@ import io
 import os
 import wave
 
-from tare_inside.formats import pictures
-from tare_inside.making import make as making
-from tare_inside.making import synthetic
+from tare_inside.formats import make as making
+from tare_inside.formats import pictures, synthetic
 
 TITLE = "speech clips (LibriSpeech)"
 KIND = "speech"

@@ -1,1 +1,1 @@
-"""What data sets and applications are read with: pictures, tokens, speech, large files."""
+"""How data sets are made, and what data sets and applications are read with: pictures, tokens, speech."""

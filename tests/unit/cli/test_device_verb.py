@@ -26,7 +26,7 @@ from tare.trial.device import DeviceLock, device_id
 from tare.trial.undo.journal import Journal
 from tare_inside import named
 from tare_inside.data import cifar10, mnist
-from tare_inside.making import make, manifest
+from tare_inside.formats import make
 from trees.jetson import agx_xavier, nano
 from trees.kernel import Kernel
 from trees.server import x86
@@ -226,7 +226,7 @@ def test_a_whole_data_set_is_described(tmp_path: Path) -> None:
 
 def test_one_that_was_not_made_by_tare_is_told_by_its_looks(tmp_path: Path) -> None:
     cifar10.make(str(tmp_path), 50, 0)
-    for name in (manifest.MANIFEST, manifest.LISTING):
+    for name in (make.MANIFEST, make.LISTING):
         (tmp_path / name).unlink()
     said = make.look(str(tmp_path))
 
@@ -249,7 +249,7 @@ def test_what_is_broken_is_named_and_the_exit_says_so(tmp_path: Path) -> None:
 
 
 def test_one_that_is_not_finished_says_how_to_go_on(tmp_path: Path) -> None:
-    manifest.claim(str(tmp_path / "data"), {"data": "cifar10", "count": 50, "seed": 3})
+    make.claim(str(tmp_path / "data"), {"data": "cifar10", "count": 50, "seed": 3})
     [unfinished, empty] = make.look(str(tmp_path / "data"))["problems"]
 
     assert f"`tare device data make cifar10 --items 50 --seed 3 {tmp_path}/data` continues it." in unfinished

@@ -15,17 +15,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tare_inside.data import cifar10, gld23k, wikipedia
-from tare_inside.making import make, manifest
+from tare_inside.formats import make
 
 MAKE = [sys.executable, str(make.__file__)]
 
 
 def digest(folder: Path) -> str:
     """The digest of the list of all files with their digests, once each file was found to be as listed."""
-    listed = manifest.listing(str(folder))
+    listed = make.listing(str(folder))
     assert listed is not None
-    assert all(manifest.fits(str(folder), name, row, True) for name, row in listed.items())
-    return str(json.loads((folder / manifest.MANIFEST).read_text())["sha256"])
+    assert all(make.fits(str(folder), name, row, True) for name, row in listed.items())
+    return str(json.loads((folder / make.MANIFEST).read_text())["sha256"])
 
 
 def names(folder: Path) -> set[str]:
@@ -82,12 +82,12 @@ def test_whatever_was_lost_or_broken_is_made_again_as_it_was(
     """From any state: some files gone or damaged, the manifest there or not, the log cut off anywhere."""
     folder = tmp_path_factory.mktemp("broken")
     cifar10.make(str(folder), 25, 3, processes=1)
-    listed = manifest.listing(str(folder)) or {}
+    listed = make.listing(str(folder)) or {}
     if not finished:
         lines = [{"data": "cifar10", "count": 25, "seed": 3}]
         lines += [[unit, [[name, size, sha]]] for name, (unit, size, sha) in listed.items() if unit < 5]
-        (folder / manifest.LOG).write_bytes(b"".join(map(manifest.json_line, lines))[:log_bytes])
-        (folder / manifest.MANIFEST).unlink()
+        (folder / make.LOG).write_bytes(b"".join(map(make.json_line, lines))[:log_bytes])
+        (folder / make.MANIFEST).unlink()
     for number in broken:
         damage(folder / sorted(listed)[number], how)
     cifar10.make(str(folder), 25, 3, processes=1)
@@ -108,14 +108,14 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     wikipedia.make(str(tmp_path / "whole"), 192, 0)
     folder = tmp_path / "killed"
     making_it = subprocess.Popen([*MAKE, "wikipedia", str(folder), "192", "0"], start_new_session=True)
-    log = folder / manifest.LOG
+    log = folder / make.LOG
     until_s = time.monotonic() + 60
     while not (log.exists() and log.read_bytes().count(b"\n") > 3) and time.monotonic() < until_s:
         time.sleep(0.005)
     os.killpg(making_it.pid, signal.SIGKILL)
     making_it.wait()
     there = {name: (folder / name).stat().st_mtime_ns for name in names(folder) if name.endswith(".tokens")}
-    assert not (folder / manifest.MANIFEST).exists()
+    assert not (folder / make.MANIFEST).exists()
     assert there
 
     done = subprocess.run([*MAKE, "wikipedia", str(folder), "192", "0"], check=False)
@@ -132,7 +132,7 @@ def test_a_worker_that_dies_is_an_error_and_not_a_hole(tmp_path: Path, monkeypat
     with pytest.raises(OSError, match="ended early"):
         cifar10.make(str(tmp_path), 25, 3, processes=2)
 
-    assert not (tmp_path / manifest.MANIFEST).exists()
+    assert not (tmp_path / make.MANIFEST).exists()
 
 
 def test_what_is_not_ours_is_left_alone(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_another_data_set_is_not_made_over_one_that_is_there(tmp_path: Path, nam
 
 
 def test_one_that_was_begun_is_not_gone_on_with_as_another(tmp_path: Path) -> None:
-    (tmp_path / manifest.LOG).write_bytes(manifest.json_line({"data": "cifar10", "count": 9, "seed": 0}))
+    (tmp_path / make.LOG).write_bytes(make.json_line({"data": "cifar10", "count": 9, "seed": 0}))
     with pytest.raises(ValueError, match="another data set was begun there"):
         cifar10.make(str(tmp_path), 25, 3)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tare_inside.data import mnist
-from tare_inside.making import make, manifest
+from tare_inside.formats import make
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +38,10 @@ def test_images_are_as_sparse_as_handwriting(folder: Path) -> None:
 
 
 def test_the_manifest_says_count_seed_and_digests(folder: Path) -> None:
-    said = json.loads((folder / manifest.MANIFEST).read_text())
+    said = json.loads((folder / make.MANIFEST).read_text())
 
     assert (said["data"], said["count"], said["seed"], said["files"]) == ("mnist", 200, 1, 2)
-    assert set(manifest.listing(str(folder)) or {}) == {mnist.IMAGES, mnist.LABELS}
+    assert set(make.listing(str(folder)) or {}) == {mnist.IMAGES, mnist.LABELS}
 
 
 def test_the_same_seed_makes_the_same_files_and_another_seed_others(folder: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_what_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
     mnist.make(str(tmp_path), 20, 0)
 
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
-    assert set(before) == {mnist.IMAGES, mnist.LABELS, manifest.MANIFEST, manifest.LISTING}
+    assert set(before) == {mnist.IMAGES, mnist.LABELS, make.MANIFEST, make.LISTING}
 
 
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
 
 def test_a_run_that_was_killed_before_the_manifest_starts_over(tmp_path: Path) -> None:
     mnist.make(str(tmp_path), 20, 0)
-    (tmp_path / manifest.MANIFEST).unlink()
+    (tmp_path / make.MANIFEST).unlink()
     (tmp_path / mnist.LABELS).write_bytes(b"half")
     mnist.make(str(tmp_path), 20, 0)
 

@@ -16,9 +16,9 @@ from PIL import Image
 from torchvision_shim import import_torchvision
 
 from tare_inside.data import cifar10, gld23k, imagenet, mnist
-from tare_inside.formats import files, pictures
-from tare_inside.making import synthetic
-from tare_inside.making.make import chance
+from tare_inside.data.cifar10 import array, pickled
+from tare_inside.formats import pictures, synthetic
+from tare_inside.formats.make import chance
 
 COLOUR = {"mean": pictures.MEAN, "std": pictures.DEVIATION}
 
@@ -279,9 +279,9 @@ class Harmful:
         (pickle.dumps({b"data": Harmful(), b"labels": []}), "it asks for posix.mkdir"),
         (pickle.dumps({b"labels": [1]}), "not a batch of CIFAR-10"),
         (pickle.dumps([1, 2]), "not a batch of CIFAR-10"),
-        (files.write({"data": files.array(1, 3072, bytes(3072)), "labels": [10]}), "not 0 to 9"),
-        (files.write({"data": files.array(2, 3072, bytes(6144)), "labels": [1]}), "not a batch"),
-        (files.write({"data": files.array(1, 3072, bytes(3072)), "labels": [1]})[:2000], "plain data"),
+        (pickled({"data": array(1, 3072, bytes(3072)), "labels": [10]}), "not 0 to 9"),
+        (pickled({"data": array(2, 3072, bytes(6144)), "labels": [1]}), "not a batch"),
+        (pickled({"data": array(1, 3072, bytes(3072)), "labels": [1]})[:2000], "plain data"),
         (b"", "plain data"),
     ],
 )

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from torchvision_shim import import_torchvision
 
 from tare_inside.data import criteo, questions, speech, wikipedia
-from tare_inside.formats import files
+from tare_inside.data.criteo import Lines, count_lines
 from tare_inside.formats import tokens as words
 
 
@@ -334,9 +334,9 @@ def test_any_line_can_be_read_by_its_number(
         paths.append(str(folder / str(number)))
         Path(paths[-1]).write_bytes(b"\n".join(numbered) + (b"\n" if ended else b""))
         wanted += numbered
-    read: Any = files.Lines(paths)
+    read: Any = Lines(paths)
 
     assert [read[index] for index in range(len(read))] == wanted
-    assert sum(files.count(path, 1 << 40) for path in paths) == len(wanted)
+    assert sum(count_lines(path, 1 << 40) for path in paths) == len(wanted)
     with pytest.raises(IndexError):
         read[len(read)]

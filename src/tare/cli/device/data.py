@@ -142,7 +142,7 @@ def _find(name: str) -> Any:
 
 def _inside(name: str) -> Any:
     """A module of `tare_inside`, which old Pythons must read: it carries no types."""
-    return importlib.import_module(f"tare_inside.making.{name}")
+    return importlib.import_module(f"tare_inside.formats.{name}")
 
 
 def _own_folder(data: Any, count: int, seed: int) -> Path:

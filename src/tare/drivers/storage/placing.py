@@ -531,7 +531,7 @@ def synthetic_folder(data: str, count: int) -> Path:
 def make_synthetic(host: Host, data: str, count: int) -> None:
     """Make the data set unless it is there, whole."""
     folder = synthetic_folder(data, count)
-    argv = [host.python, str(SOURCE / "making" / "make.py"), data, str(folder), str(count), str(DATA_SEED)]
+    argv = [host.python, str(SOURCE / "formats" / "make.py"), data, str(folder), str(count), str(DATA_SEED)]
     made = host.run(argv, limit_s=_LONGEST_S)
     if made.code != 0:
         raise TareError(

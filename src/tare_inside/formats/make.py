@@ -2,7 +2,12 @@
 
 A data set is made in units; `maker(count, seed)` of its module in data/ gives a function from the number of a unit
 to its files, as pairs of name and bytes. While it is being made a log says what is there already, so that a killed
-run goes on where it stopped; the manifest comes last (see manifest.py).
+run goes on where it stopped. What says that a data set is whole comes last: every file with its size and sha256.
+
+    making.json       while it is being made: what, so that no one makes another one into the same folder
+    making.log        while it is being made: the units that are there
+    manifest.files    a line a file: name, unit, size, sha256
+    manifest.json     last: what it is, and the sha256 of manifest.files
 
 Run as a program, it needs nothing installed: `python make.py NAME FOLDER COUNT SEED`.
 """
@@ -23,9 +28,13 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from tare_inside import named  # noqa: E402
-from tare_inside.making import manifest  # noqa: E402
+
+MANIFEST, LISTING, LOG, CLAIM = "manifest.json", "manifest.files", "making.log", "making.json"
 
 _PACKAGES = {"PIL": "pillow"}
+_OPTIONS = (("count", "items"), ("seed", "seed"))
+_HALF = ".half"
+_READ_WHOLE_BYTES = 64 << 20  # up to this size a set is read through before it is taken as it is; else sizes must do
 
 
 class Order(object):
@@ -65,53 +74,52 @@ def make_named(name, folder, count, seed, processes=None, report=None):
     sentence = missing(data)
     if sentence is not None:
         raise ValueError(sentence)
-    manifest.claim(folder, {"data": name, "count": count, "seed": seed})
+    claim(folder, {"data": name, "count": count, "seed": seed})
     data.make(folder, count, seed, processes, report)
-    manifest.forget(os.path.join(folder, manifest.CLAIM))
+    forget(os.path.join(folder, CLAIM))
 
 
 def make(order, processes=None, report=None):
     """Make what is not there yet; `report(done, count)` hears of it, in items."""
-    known = manifest.read_json(os.path.join(order.folder, manifest.MANIFEST)) or {}
+    known = read_json(os.path.join(order.folder, MANIFEST)) or {}
     if any(known.get(key, value) != value for key, value in order.said().items()):
         raise ValueError("{}: it holds another data set already. Name another folder.".format(order.folder))
-    listed = manifest.listing(order.folder)
-    fitting = manifest.fitting(order.folder, listed or {})
-    if listed and len(fitting) == len(listed):
+    listed = listing(order.folder)
+    whole = fitting(order.folder, listed or {})
+    if listed and len(whole) == len(listed):
         return
     os.makedirs(order.folder, exist_ok=True)
-    done = _kept(order, listed or {}, fitting)
-    manifest.forget(os.path.join(order.folder, manifest.MANIFEST))
-    _make_units(order, done, processes or _cores(), report or (lambda made, total: None))
+    done = _kept(order, listed or {}, whole)
+    forget(os.path.join(order.folder, MANIFEST))
+    _make_units(order, done, processes or len(os.sched_getaffinity(0)), report or (lambda made, total: None))
     rows = [(name, unit, size, digest) for unit, files in done.items() for name, size, digest in files]
-    manifest.seal(order.folder, order.said(), rows)
+    seal(order.folder, order.said(), rows)
 
 
 def _make_units(order, done, processes, report):
     """Make what `done` has not, and put it in there; each unit is logged as soon as its files are there."""
-    known = [manifest.json_line([unit, done[unit]]) for unit in sorted(done)]
-    manifest.write_file(order.folder, manifest.LOG, manifest.json_line(order.said()) + b"".join(known))
+    known = [json_line([unit, done[unit]]) for unit in sorted(done)]
+    write_file(order.folder, LOG, json_line(order.said()) + b"".join(known))
     todo = [unit for unit in range(order.units) if unit not in done]
     report(order.items_in(len(done)), order.count)
-    with open(os.path.join(order.folder, manifest.LOG), "ab") as log:
+    with open(os.path.join(order.folder, LOG), "ab") as log:
         for unit, files in _made(order, todo, processes):
             done[unit] = files
-            log.write(manifest.json_line([unit, files]))
+            log.write(json_line([unit, files]))
             log.flush()
             report(order.items_in(len(done)), order.count)
 
 
-def _kept(order, listed, fitting):
+def _kept(order, listed, whole):
     """Units of earlier runs whose files are all there: {unit: [[name, size, sha256], ...]}."""
     units = {}
     for name, (unit, size, digest) in listed.items():
         units.setdefault(unit, []).append([name, size, digest])
-    kept = {unit: files for unit, files in units.items() if all(name in fitting for name, _, _ in files)}
+    kept = {unit: files for unit, files in units.items() if all(name in whole for name, _, _ in files)}
     logged = _logged(order)
-    fitting = manifest.fitting(
-        order.folder, {name: (unit, size, digest) for unit in logged for name, size, digest in logged[unit]}
-    )
-    kept.update((unit, logged[unit]) for unit in logged if all(name in fitting for name, _, _ in logged[unit]))
+    rows = {name: (unit, size, digest) for unit, files in logged.items() for name, size, digest in files}
+    whole = fitting(order.folder, rows)
+    kept.update((unit, files) for unit, files in logged.items() if all(name in whole for name, _, _ in files))
     return kept
 
 
@@ -119,7 +127,7 @@ def _logged(order):
     """What the log of a run that did not finish says; a torn last line is left out."""
     units = {}
     try:
-        with open(os.path.join(order.folder, manifest.LOG)) as log:
+        with open(os.path.join(order.folder, LOG)) as log:
             lines = log.read().splitlines()
     except OSError:
         return units
@@ -169,14 +177,14 @@ def _made(order, todo, processes):
             worker.kill()
             worker.wait()
         if left:
-            manifest.sweep(order.folder)  # of those that were killed while they wrote
+            sweep(order.folder)  # of those that were killed while they wrote
 
 
 def made_unit(folder, files_of, unit):
     """Make one unit and write its files: [[name, size, sha256], ...]."""
     rows = []
     for name, content in files_of(unit):
-        manifest.write_file(folder, name, content)
+        write_file(folder, name, content)
         rows.append([name, len(content), hashlib.sha256(content).hexdigest()])
     return rows
 
@@ -189,7 +197,7 @@ def _started(order, units, heard):
 
     def listen():
         try:
-            worker.stdin.write(manifest.json_line(job))
+            worker.stdin.write(json_line(job))
             worker.stdin.close()
             for line in worker.stdout:
                 heard.put(json.loads(line.decode()))
@@ -219,14 +227,190 @@ def _work():
 
 
 def _say(data):
-    sys.stdout.write(manifest.json_line(data).decode())
+    sys.stdout.write(json_line(data).decode())
     sys.stdout.flush()
 
 
-def _cores():
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+# The manifest, and the files beside it.
+
+
+def claim(folder, reported):
+    """Mark the folder as one where this is being made; ValueError where it holds something else already."""
+    for name in (CLAIM, MANIFEST):
+        there = read_json(os.path.join(folder, name))
+        if there is None:
+            continue
+        known = {key: there[key] for key in reported if key in there}
+        if dict(reported, **known) != reported:
+            words = ", ".join("{} {}".format(key, known[key]) for key in sorted(known))
+            raise ValueError(
+                "{}: it holds another data set already ({}). Name another folder, or remove it.".format(folder, words)
+            )
+        return
+    if os.path.isdir(folder) and os.listdir(folder):
+        raise ValueError(
+            "{}: it is not empty, and tare did not make what is in it. Name another folder.".format(folder)
+        )
+    os.makedirs(folder, exist_ok=True)
+    write_file(folder, CLAIM, json_line(reported))
+
+
+def listing(folder):
+    """From name to (unit, size, sha256) for each file that the manifest knows; None if that cannot be trusted."""
+    manifest = read_json(os.path.join(folder, MANIFEST)) or {}
+    try:
+        with open(os.path.join(folder, LISTING), "rb") as file:
+            content = file.read()
+    except OSError:
+        return None
+    if hashlib.sha256(content).hexdigest() != manifest.get("sha256"):
+        return None
+    rows = (line.rsplit("\t", 3) for line in content.decode().splitlines())
+    return {name: (int(unit), int(size), digest) for name, unit, size, digest in rows}
+
+
+def fitting(folder, listed):
+    """The names of those files that are as listed: their sizes and, unless that is a lot, what is in them."""
+    read_through = sum(size for _, size, _ in listed.values()) <= _READ_WHOLE_BYTES
+    return {name for name, row in listed.items() if fits(folder, name, row, read_through)}
+
+
+def fits(folder, name, row, read_through):
+    """Whether a file is as listed: its size, and what is in it if it is to be read through."""
+    _, size, digest = row
+    path = os.path.join(folder, name)
+    try:
+        return os.path.getsize(path) == size and (not read_through or file_digest(path) == digest)
+    except OSError:
+        return False
+
+
+def seal(folder, reported, rows):
+    """Say that the data set is whole: rows of (name, unit, size, sha256)."""
+    content = "".join("{}\t{}\t{}\t{}\n".format(*row) for row in sorted(rows)).encode()
+    sweep(folder)
+    write_file(folder, LISTING, content)
+    manifest = dict(
+        reported, files=len(rows), bytes=sum(row[2] for row in rows), sha256=hashlib.sha256(content).hexdigest()
+    )
+    if manifest["bytes"] > _READ_WHOLE_BYTES:
+        os.sync()  # later runs look at sizes only: what is in the files must be on the disk before it is said to be
+    write_file(folder, MANIFEST, json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n")
+    forget(os.path.join(folder, LOG))
+
+
+def file_digest(path):
+    """The sha256 of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def read_json(path):
+    """What a JSON file holds; None if there is none, or half of one."""
+    try:
+        with open(path) as file:
+            return json.load(file)
+    except (OSError, ValueError):
+        return None
+
+
+def json_line(data):
+    """One line of JSON, as bytes."""
+    return json.dumps(data, sort_keys=True).encode() + b"\n"
+
+
+def write_file(folder, name, content):
+    """Write a file under another name and rename it: whatever has the right name is whole."""
+    path = os.path.join(folder, name)
+    half = "{}.{}{}".format(path, os.getpid(), _HALF)
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(half, "wb") as file:
+            file.write(content)
+        os.rename(half, path)
+    except BaseException:
+        forget(half)
+        raise
+
+
+def forget(path):
+    """Remove a file, if it is there."""
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+
+
+def sweep(folder):
+    """Remove what killed runs left half written."""
+    for top, _, names in os.walk(folder):
+        for name in names:
+            if name.endswith(_HALF) and not os.path.isdir("/proc/" + name.split(".")[-2]):
+                forget(os.path.join(top, name))
+
+
+# What is there already.
+
+
+def look(folder):
+    """What is there, as plain data; `problems` are sentences that name the file, and none means that all is well."""
+    if not os.path.isdir(folder):
+        raise ValueError("{}: no such folder.".format(folder))
+    reported = {"folder": folder, "synthetic": is_synthetic(folder)}
+    names = [name for name in named.names("data") if named.find("data", name).recognise(folder)]
+    if not names:
+        known = ", ".join(named.find("data", name).FORMAT for name in named.names("data"))
+        return dict(
+            reported, problems=_of_the_making(folder) + ["{}: there is nothing in it of {}.".format(folder, known)]
+        )
+    reported.update(_described(folder, names[0]))
+    reported["problems"] = _of_the_making(folder) + reported["problems"]
+    return reported
+
+
+def is_synthetic(folder):
+    """Whether tare made it, or has begun to."""
+    return any(os.path.exists(os.path.join(folder, name)) for name in (MANIFEST, CLAIM, LOG))
+
+
+def _described(folder, name):
+    data = named.find("data", name)
+    reported = {"data": name, "title": data.TITLE, "format": data.FORMAT, "real_items": data.ITEMS}
+    sentence = missing(data)
+    if sentence is not None:
+        return dict(reported, problems=[sentence])
+    try:
+        return dict(reported, **data.describe(folder))
+    except (OSError, ValueError) as problem:
+        return dict(reported, problems=[str(problem)])
+
+
+def _of_the_making(folder):
+    """What the manifest knows better: whether it was finished, and whether each file is as it was made."""
+    if not is_synthetic(folder):
+        return []
+    listed = listing(folder)
+    if listed is None:
+        requested = read_json(os.path.join(folder, CLAIM)) or {}
+        words = ["tare device data make", requested.get("data", "NAME")]
+        words += ["--{} {}".format(option, requested[key]) for key, option in _OPTIONS if key in requested]
+        return ["{}: it is not finished: `{} {}` continues it.".format(folder, " ".join(words), folder)]
+    return [
+        "{}: {}.".format(os.path.join(folder, name), _difference(folder, name, row))
+        for name, row in sorted(listed.items())
+        if not fits(folder, name, row, read_through=True)
+    ]
+
+
+def _difference(folder, name, row):
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        return "it is missing"
+    there = os.path.getsize(path)
+    return "it has {} bytes instead of {}".format(there, row[1]) if there != row[1] else "it has been changed"
 
 
 def failure(problem, folder):
@@ -253,67 +437,6 @@ def main(arguments):
         sys.stderr.write("tare: {}\n".format(problem))
         return 1
     return 0
-
-
-def look(folder):
-    """What is there, as plain data; `problems` are sentences that name the file, and none means that all is well."""
-    if not os.path.isdir(folder):
-        raise ValueError("{}: no such folder.".format(folder))
-    reported = {"folder": folder, "synthetic": is_synthetic(folder)}
-    names = [name for name in named.names("data") if named.find("data", name).recognise(folder)]
-    if not names:
-        known = ", ".join(named.find("data", name).FORMAT for name in named.names("data"))
-        return dict(
-            reported, problems=_of_the_making(folder) + ["{}: there is nothing in it of {}.".format(folder, known)]
-        )
-    reported.update(_described(folder, names[0]))
-    reported["problems"] = _of_the_making(folder) + reported["problems"]
-    return reported
-
-
-def is_synthetic(folder):
-    """Whether tare made it, or has begun to."""
-    return any(os.path.exists(os.path.join(folder, name)) for name in (manifest.MANIFEST, manifest.CLAIM, manifest.LOG))
-
-
-def _described(folder, name):
-    data = named.find("data", name)
-    reported = {"data": name, "title": data.TITLE, "format": data.FORMAT, "real_items": data.ITEMS}
-    sentence = missing(data)
-    if sentence is not None:
-        return dict(reported, problems=[sentence])
-    try:
-        return dict(reported, **data.describe(folder))
-    except (OSError, ValueError) as problem:
-        return dict(reported, problems=[str(problem)])
-
-
-def _of_the_making(folder):
-    """What the manifest knows better: whether it was finished, and whether each file is as it was made."""
-    if not is_synthetic(folder):
-        return []
-    listed = manifest.listing(folder)
-    if listed is None:
-        requested = manifest.read_json(os.path.join(folder, manifest.CLAIM)) or {}
-        words = ["tare device data make", requested.get("data", "NAME")]
-        words += ["--{} {}".format(option, requested[key]) for key, option in _OPTIONS if key in requested]
-        return ["{}: it is not finished: `{} {}` continues it.".format(folder, " ".join(words), folder)]
-    return [
-        "{}: {}.".format(os.path.join(folder, name), _difference(folder, name, row))
-        for name, row in sorted(listed.items())
-        if not manifest.fits(folder, name, row, read_through=True)
-    ]
-
-
-_OPTIONS = (("count", "items"), ("seed", "seed"))
-
-
-def _difference(folder, name, row):
-    path = os.path.join(folder, name)
-    if not os.path.exists(path):
-        return "it is missing"
-    there = os.path.getsize(path)
-    return "it has {} bytes instead of {}".format(there, row[1]) if there != row[1] else "it has been changed"
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Makes synthetic data sets on disk, and says whether one is whole."""
