@@ -35,7 +35,7 @@ _MAIN = {"__main__.py": b"from tare_inside.agents.device import main\n\nmain()\n
 
 # What either kind of agent begins with on a device, before anything of ours is there: not a byte too much may be read
 # from standard input, since the talk itself follows, and a copy appears under its name only when it is whole. One that
-# is used is touched: those that nobody has touched for a day go (`tare_inside.agents.device_trials`).
+# is used is touched: those that nobody has touched for a day go (`tare_inside.agents.device`).
 ARRIVING = """\
 import os, sys
 cache = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "tare")
@@ -83,13 +83,7 @@ def whole() -> bytes:
 
 def device_agent() -> bytes:
     """The agent that looks at a device, begins trials and hands records over, as a file that Python runs."""
-    return packed(
-        [
-            SOURCE / "__init__.py",
-            *(SOURCE / "agents" / name for name in ("__init__.py", "device.py", "device_trials.py")),
-        ],
-        _MAIN,
-    )
+    return packed([SOURCE / name for name in ("__init__.py", "agents/__init__.py", "agents/device.py")], _MAIN)
 
 
 def packed(paths: Iterable[Path], others: Mapping[str, bytes] | None = None) -> bytes:

@@ -21,9 +21,8 @@ import subprocess
 import sys
 import time
 
-from tare_inside.agents import device_trials, guest, guest_jobs
-from tare_inside.agents.device import HELLO
-from tare_inside.agents.device_trials import copies_dir, lock_dir, shared_folder, state_dir
+from tare_inside.agents import device, guest, guest_jobs
+from tare_inside.agents.device import HELLO, copies_dir, lock_dir, shared_folder, state_dir
 from tare_inside.agents.guest_jobs import Channel
 from tare_inside.jobs import may_pass, remove_tree
 
@@ -362,7 +361,7 @@ def main(silent_s, folder):
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         guest_jobs.tell("/proc/self/oom_score_adj", "-1000")  # who must clean up is not to be the one that is ended
-    device_trials.sweep()
+    device.sweep()
     adopt_orphans()
     guest_jobs.HERE = folder
     agent = LeanAgent(Line(hears, says, silent_s), folder, silent_s)

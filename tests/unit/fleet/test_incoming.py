@@ -17,7 +17,7 @@ from tare.base.files import write_files
 from tare.fleet.exchange import Incoming, Ledger, name_on_devices
 from tare.records.model import Record
 from tare.records.store import Store
-from tare_inside.agents.device_trials import plain
+from tare_inside.agents.device import plain
 
 
 def record(trial: str, attempt: int, device: str) -> Record:

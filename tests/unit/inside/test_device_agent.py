@@ -20,7 +20,7 @@ import pytest
 
 from old_pythons import interpreters
 from tare.fleet import ssh
-from tare_inside.agents import device_trials
+from tare_inside.agents import device
 
 PYTHONS = sorted({sys.executable, *map(str, interpreters("3.*"))})
 OLDEST = next((python for python in PYTHONS if "/3.6." in python), sys.executable)
@@ -172,7 +172,7 @@ def test_a_trial_that_does_not_end_is_given_up_long_after_its_limit_and_not_begu
     assert (place / "state" / "runs").read_text() == "ran\n"
     (place / "state" / "go").touch()
     os.kill(pid, signal.SIGCONT)
-    _until(lambda: not device_trials._is_locked(str(place / "state" / "fleet" / "claims" / "aaa.r.1")))
+    _until(lambda: not device._is_locked(str(place / "state" / "fleet" / "claims" / "aaa.r.1")))
     said, records = answer(asked(place, python, do="collect"))
     assert [one["code"] for one in said["endings"]] == [0]
     assert names(records) == ["aaa.1", "aaa.1/record.json"]
@@ -182,17 +182,17 @@ def test_a_trial_of_a_lean_device_may_have_waited_for_the_device_too(tmp_path):
     folder = tmp_path / "claim"
     folder.mkdir()
     (folder / "request.json").write_text(json.dumps({"limit_s": 10, "patience_s": 50, "begun_s": time.monotonic()}))
-    assert device_trials._left_s(str(folder)) == pytest.approx(30 + 6600 + 50, abs=5)
+    assert device._left_s(str(folder)) == pytest.approx(30 + 6600 + 50, abs=5)
     (folder / "request.json").write_text("{}")
-    assert device_trials._left_s(str(folder)) is None  # a controller that says no limit is waited for as it wants
+    assert device._left_s(str(folder)) is None  # a controller that says no limit is waited for as it wants
 
 
 def test_the_device_says_that_a_trial_hangs_before_the_controller_gives_it_up():
     from tare.figures.thresholds import THRESHOLDS
     from tare.fleet.run import _MARGIN_S
 
-    assert 1 + THRESHOLDS.rerun_limit == device_trials._RUNS
-    assert _MARGIN_S - 1200 < device_trials._BESIDE_S < _MARGIN_S
+    assert 1 + THRESHOLDS.rerun_limit == device._RUNS
+    assert _MARGIN_S - 1200 < device._BESIDE_S < _MARGIN_S
 
 
 def test_a_claim_is_on_the_disk_before_its_trial_begins(place, monkeypatch):
@@ -201,9 +201,9 @@ def test_a_claim_is_on_the_disk_before_its_trial_begins(place, monkeypatch):
     monkeypatch.setattr(
         os, "fsync", lambda fd: (synced.append(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd))[1]
     )
-    monkeypatch.setattr(device_trials, "_started", lambda *_: order.extend(synced) or True)
+    monkeypatch.setattr(device, "_started", lambda *_: order.extend(synced) or True)
     claims = place / "state" / "fleet" / "claims"
-    assert device_trials.begin(str(claims / "aaa.r.1"), {"engine": "x"})
+    assert device.begin(str(claims / "aaa.r.1"), {"engine": "x"})
     draft = f"{claims}/aaa.r.1.{os.getpid()}.tmp"
     assert order == [f"{draft}/request.json", draft, str(claims)]
 
@@ -215,7 +215,7 @@ def test_a_claim_for_which_there_is_no_room_leaves_no_draft(place, monkeypatch):
     monkeypatch.setattr(os, "fsync", full)
     claims = place / "state" / "fleet" / "claims"
     with pytest.raises(OSError, match="No space"):
-        device_trials.begin(str(claims / "aaa.r.1"), {"engine": "x"})
+        device.begin(str(claims / "aaa.r.1"), {"engine": "x"})
     assert list(claims.iterdir()) == []
 
 
@@ -230,7 +230,7 @@ def test_what_nobody_has_used_for_a_day_goes_and_the_rest_stays(place):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for path in (*copies.iterdir(), *claims.iterdir()):
-        os.utime(path, (0, time.time() - device_trials.OLD_S - 60))
+        os.utime(path, (0, time.time() - device.OLD_S - 60))
     (copies / "inside-99.zip").touch()
     with (claims / "aab.r.1.80.tmp" / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # someone is at it, whatever the clock says
@@ -263,13 +263,13 @@ def test_a_look_tells_of_the_device_and_who_owns_it(place, python, monkeypatch):
 def test_a_run_of_another_user_is_seen_by_the_folder_that_all_lock(place, monkeypatch):
     shared = place / "run-lock"
     shared.mkdir()
-    monkeypatch.setattr(device_trials, "lock_dir", lambda: str(place / "nothing"))
-    monkeypatch.setattr(device_trials, "shared_folder", lambda: str(shared))
-    assert device_trials.owner_now() is None
+    monkeypatch.setattr(device, "lock_dir", lambda: str(place / "nothing"))
+    monkeypatch.setattr(device, "shared_folder", lambda: str(shared))
+    assert device.owner_now() is None
     with subprocess.Popen(["flock", shared, "sleep", "4331"], start_new_session=True) as holder:
         try:
-            _until(device_trials.owner_now)
-            owner = device_trials.owner_now()
+            _until(device.owner_now)
+            owner = device.owner_now()
         finally:
             os.killpg(holder.pid, signal.SIGKILL)
     assert owner["pid"] == holder.pid
@@ -281,9 +281,9 @@ def test_the_folder_that_all_lock_is_the_one_that_tare_locks(monkeypatch):
     from tare.base import processes
 
     monkeypatch.delenv("TARE_LOCK_DIR", raising=False)
-    assert device_trials.shared_folder() == str(processes.lock_folder())
+    assert device.shared_folder() == str(processes.lock_folder())
     monkeypatch.setenv("TARE_LOCK_DIR", "/somewhere")
-    assert device_trials.shared_folder() is processes.lock_folder() is None
+    assert device.shared_folder() is processes.lock_folder() is None
 
 
 def _older(place, claim, by_s):
