@@ -18,7 +18,7 @@ INSIDE = os.path.dirname(HERE)
 if __name__ == "__main__":  # our data/ is not the user's
     sys.path[:] = [INSIDE] + [folder for folder in sys.path if os.path.abspath(folder) != HERE]
 
-from tare_inside import place  # noqa: E402
+from tare_inside import launch  # noqa: E402
 
 # The libraries that do the work: torch's own, BLAS, OpenMP, C and its allocator, CUDA.
 _LIBRARY = re.compile(
@@ -43,7 +43,7 @@ def gather():
         "numpy": numpy_facts(),
         "libraries": libraries(),  # last: by now they are all loaded
     }
-    return {name: value for name, value in dict(place.gather(), **reported).items() if value}
+    return {name: value for name, value in dict(launch.surroundings(), **reported).items() if value}
 
 
 def python_facts():
@@ -103,7 +103,7 @@ def numpy_facts():
 
 def installed_version(package):
     """The version of a package that lies here, read from its own version file."""
-    match = _VERSION.search(place.read(_version_file(package) or ""))
+    match = _VERSION.search(launch.read(_version_file(package) or ""))
     return match.group(1) if match else None
 
 
@@ -128,7 +128,7 @@ def libraries():
 
 
 def _mapped():
-    return {line.split()[-1] for line in place.read("/proc/self/maps").splitlines() if "/" in line}
+    return {line.split()[-1] for line in launch.read("/proc/self/maps").splitlines() if "/" in line}
 
 
 def sources(begun_s):
@@ -152,9 +152,9 @@ def sources(begun_s):
     paths |= {"/lib", "/usr/lib", "/usr/local/lib"}.union(glob.glob("/etc/ld-musl-*.path"))  # musl has no cache
     # Ours is copied for each trial; devices and shared memory that are mapped are no software.
     there = {path for path in paths.union(searched) if path and path.startswith("/") and not path.startswith(INSIDE)}
-    found = dict(zip(sorted(there), place.states(sorted(there))))
+    found = dict(zip(sorted(there), launch.states(sorted(there))))
     newest_ns = max(state[-1] for state in found.values() if state)
-    kinds = set(place.file_systems(None, {path: path for path in found}).values())
+    kinds = set(launch.file_systems(None, {path: path for path in found}).values())
     made_up = any(kind.startswith(_OTHER_CLOCKS) for kind in kinds)
     # What changes twice within a tick of the file system's clock has the same state.
     return {} if made_up or newest_ns >= (begun_s - 1) * 1e9 or "\n" in "".join(there) else found

@@ -3,6 +3,10 @@
 It stands between the platform and the workload so that start, end and resource use are taken inside, the same way
 everywhere. It adds one process that sleeps in `wait4`. Exit code: the command's own, or 128 + the signal.
 
+After it the launcher reads what a process finds around it here, beside the software (its variables, rights and limits,
+its file systems), and whether the files that an earlier trial's list of software came from are as they were. It starts
+without the site module: little is imported.
+
 Tenants start together. Each makes `ready` in the folder TARE_BARRIER and waits for `go` there: a built-in program when
 all is prepared, and with TARE_BARRIER_AT=launch this launcher, before it starts a command that knows nothing of it.
 """
@@ -20,6 +24,19 @@ except ImportError:  # another Python
 
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # as shells say it
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ENV = (
+    "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "MALLOC_", "MIMALLOC_", "CUDA_", "PYTORCH_", "TORCH",
+    "ATEN_", "ONEDNN_", "DNNL_", "NCCL_", "GLOO_", "NUMEXPR_", "NPY_", "LD_", "TRITON_",
+)  # fmt: skip
+_ENV_NAMES = (
+    "GLIBC_TUNABLES", "PYTHONHASHSEED", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE",
+    "PYTHONTRACEMALLOC", "PYTHONMALLOC", "PYTHONPROFILEIMPORTTIME", "PYTHONOPTIMIZE", "PYTHONASYNCIODEBUG",
+    "NVIDIA_TF32_OVERRIDE", "HF_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR", "TMPDIR",
+)  # fmt: skip
+SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CRED", "COOKIE", "AUTH", "SESSION")
+_STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")
+SOURCES = "software_sources"  # in the work folder: the files that a list of software came from, if there is one
+LEFT = "place.json"  # there too: what is around the process, and how those files are now
 
 
 def now_ns():
@@ -136,17 +153,6 @@ def _plain(data):
     return "null" if data is None else quoted(data) if isinstance(data, str) else repr(data)
 
 
-def _look_around(folder):
-    """For whoever kept the list of software of an earlier trial: whether it still holds, and what is not in it."""
-    sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    from tare_inside import place
-
-    paths = place.read(os.path.join(folder, place.SOURCES))
-    if paths:
-        found = dict(place.gather(), sources=place.states(paths.split("\n")))
-        _write(os.path.join(folder, place.LEFT), _plain(found))
-
-
 def wait_for_the_others(folder=None):
     """Say that everything is prepared, and wait for the other tenants, if there are some."""
     folder = folder or os.environ.pop("TARE_BARRIER", None)
@@ -159,6 +165,141 @@ def wait_for_the_others(folder=None):
         time.sleep(0.001)
 
 
+# What a process finds around it here, beside the software: its variables, rights and limits, and its file systems.
+
+
+def surroundings():
+    """Everything below in one object."""
+    import resource
+
+    system = os.uname()
+    return {
+        "kernel": system.release,
+        "machine": system.machine,
+        "env": environment(os.environ),
+        "process": process_status(),
+        "limits": {
+            "nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE)),
+            "memlock": list(resource.getrlimit(resource.RLIMIT_MEMLOCK)),
+        },
+        "shm": shared_memory(),
+        "cgroup": cgroup_limits(),
+        "file_system": file_systems(),
+    }
+
+
+def states(paths):
+    """How each file or folder is now; one that changed or was replaced has another state: nobody can set its ctime."""
+    found = []
+    for path in paths:
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append(None)
+        else:
+            found.append([seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns])
+    return found
+
+
+def shared_memory():
+    """The size of /dev/shm, through which workers pass their batches."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except OSError:
+        return None
+    return {"bytes": found.f_frsize * found.f_blocks}
+
+
+def environment(environ):
+    """The variables that change how fast things run; never one whose name speaks of a secret."""
+    return {
+        name: value
+        for name, value in sorted(environ.items())
+        if (name.startswith(_ENV) or name in _ENV_NAMES) and not any(word in name.upper() for word in SECRET)
+    }
+
+
+def process_status(text=None):
+    """What the kernel holds against, or for, this process."""
+    lines = (read("/proc/self/status") if text is None else text).splitlines()
+    pairs = (line.partition(":") for line in lines)
+    return {name: value.strip() for name, _, value in pairs if name in _STATUS}
+
+
+def cgroup_limits():
+    """CPU quota and memory limit as seen from inside, in cores and bytes; what is unlimited is left out.
+
+    So is the period of the quota where it is 0.1 s, as nearly everywhere.
+    """
+    folders = _cgroup_folders()
+    limits = dict(_cpu_quota(folders), memory_limit_bytes=_memory_limit(folders))
+    return {name: value for name, value in limits.items() if value is not None}
+
+
+def file_systems(mounts=None, folders=None):
+    """The kind of file system under the folder for temporary files and the working folder: one may be memory."""
+    folders = folders or {"tmp": os.environ.get("TMPDIR") or "/tmp", "work": os.getcwd()}
+    text = read("/proc/self/mountinfo") if mounts is None else mounts
+    known = [line.split() for line in text.splitlines() if " - " in line]
+    found = {}
+    for name, folder in folders.items():
+        path = os.path.realpath(folder) + "/"
+        # The longest mount point that the path lies under; of several on one point the last covers the others.
+        held = [words for words in known if path.startswith(words[4].rstrip("/") + "/")]
+        if held and path != "//":
+            deepest = max(enumerate(held), key=lambda each: (len(each[1][4]), each[0]))[1]
+            found[name] = deepest[deepest.index("-") + 1]
+    return found
+
+
+def _cgroup_folders():
+    """Controller -> the folders that may hold its files: that of this process, and the root of a cgroup namespace."""
+    folders = {}
+    for line in read("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            root = "/sys/fs/cgroup" + ("/" + controllers if controllers else "")
+            folders[controller] = [root + path.rstrip("/"), root]
+    return folders
+
+
+def _cpu_quota(folders):
+    for folder in folders.get("", []):
+        words = read(folder + "/cpu.max").split()
+        if len(words) == 2:
+            return {} if words[0] == "max" else _in_periods(int(words[0]), int(words[1]))
+    for folder in folders.get("cpu", []):
+        quota, period = read(folder + "/cpu.cfs_quota_us"), read(folder + "/cpu.cfs_period_us")
+        if quota and period:
+            return _in_periods(int(quota), int(period)) if int(quota) > 0 else {}
+    return {}
+
+
+def _in_periods(quota_us, period_us):
+    found = {"cpu_quota_cores": quota_us / period_us}
+    return found if period_us == 100000 else dict(found, cpu_period_s=period_us / 1e6)
+
+
+def _memory_limit(folders):
+    for folder in folders.get("", []):
+        text = read(folder + "/memory.max").strip()
+        if text:
+            return None if text == "max" else int(text)
+    for folder in folders.get("memory", []):
+        text = read(folder + "/memory.limit_in_bytes").strip()
+        if text:
+            return int(text) if int(text) < 1 << 62 else None  # v1 says "unlimited" with a huge number
+    return None
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
+
+
 def main(arguments):
     if len(arguments) < 3 or arguments[1] != "--":
         sys.stderr.write("usage: python launch.py RESULT_JSON -- COMMAND...\n")
@@ -168,9 +309,11 @@ def main(arguments):
     result = launch(arguments[2:])
     _write(arguments[0], _plain(result))
     folder = os.path.dirname(os.path.abspath(arguments[0]))
-    if os.path.exists(os.path.join(folder, "software_sources")):
+    paths = read(os.path.join(folder, SOURCES))
+    if paths:  # whoever kept the list of software of an earlier trial: whether it still holds, and what is not in it
         try:
-            _look_around(folder)
+            found = dict(surroundings(), sources=states(paths.split("\n")))
+            _write(os.path.join(folder, LEFT), _plain(found))
         except Exception:  # then the software is listed again; the command's own end is what counts
             pass
     return result["exit"]

@@ -21,7 +21,7 @@ from typing import Any
 from tare_inside import jobs
 
 NAMES: re.Pattern[str] = jobs.SECRETS
-"""A variable with such a name holds a secret; `tare_inside.place` goes by the same words."""
+"""A variable with such a name holds a secret; `tare_inside.launch` goes by the same words."""
 
 # In a command line a word is judged by its end, or `--tokenizer` and `--max-tokens` would hide what was measured.
 _LONG = ("key", "token", "secret", "secrets", "password", "passwd", "passphrase", "passcode", "credential",

@@ -38,9 +38,9 @@ from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.verdict import judge
 from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remove_folders
-from tare_inside import place as around
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.fingerprint import SOFTWARE
+from tare_inside.launch import LEFT, SOURCES
 from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
@@ -207,7 +207,7 @@ class TrialRun:
         ]
         measured, *state.neighbours = tenants
         if known := bench.software.get(_software_key(trial, measured)):
-            untrusted.make(measured.workdir, around.SOURCES, "\n".join(known[1]).encode("utf-8", "replace"), 0o644)
+            untrusted.make(measured.workdir, SOURCES, "\n".join(known[1]).encode("utf-8", "replace"), 0o644)
         refuse_another(trial.settings, facts_of(measured.place), bench.store.records())
         with state.timed("settle"):
             places = [TenantPlace(tenant.place, tenant.workdir, tenant.workload.inputs()) for tenant in tenants]
@@ -381,7 +381,7 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
         return {}
     key = _software_key(trial, measured)
     if known := software.get(key):
-        seen = _left(workdir, around.LEFT, state)
+        seen = _left(workdir, LEFT, state)
         if seen.pop("sources", None) == [*known[1].values()]:
             return {**known[0], **{name: value for name, value in seen.items() if value}}
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from tare.base import secrets
 from tare.base.secrets import Scrubber, collecting, mask, masked_env, masked_text, masked_words
-from tare_inside import place
+from tare_inside import launch
 
 
 def test_both_sides_go_by_the_same_names():
-    assert secrets.NAMES.pattern == "|".join(place.SECRET)
+    assert secrets.NAMES.pattern == "|".join(launch.SECRET)
 
 
 def test_a_mask_tells_secrets_apart_and_stands_for_itself():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from tare_inside import fingerprint, place
+from tare_inside import fingerprint, launch
 
 
 def test_torch_says_version_build_threads_and_paths() -> None:
@@ -55,7 +55,7 @@ def test_only_variables_that_matter_are_said_and_never_a_secret() -> None:
         "HOME": "/root",
     }
 
-    assert place.environment(environ) == {
+    assert launch.environment(environ) == {
         "CUDA_VISIBLE_DEVICES": "0",
         "LD_PRELOAD": "libx.so",
         "MALLOC_TOP_PAD_": "1",
@@ -66,7 +66,7 @@ def test_only_variables_that_matter_are_said_and_never_a_secret() -> None:
 def test_what_the_kernel_says_of_the_process_is_kept_as_it_is() -> None:
     text = "Name:\tpython\nCapEff:\t00000000a80425fb\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
 
-    assert place.process_status(text) == {"CapEff": "00000000a80425fb", "NoNewPrivs": "1", "Seccomp": "2"}
+    assert launch.process_status(text) == {"CapEff": "00000000a80425fb", "NoNewPrivs": "1", "Seccomp": "2"}
     assert "Cpus_allowed_list" in fingerprint.gather()["process"]
 
 
@@ -75,7 +75,7 @@ def test_quota_and_memory_limit_are_cores_and_bytes_and_unlimited_is_absent(tmp_
         for name, text in files.items():
             (tmp_path / name.replace("__", ".")).write_text(text)
         folders = {"": [str(tmp_path)]}
-        found = {**place._cpu_quota(folders), "memory": place._memory_limit(folders)}
+        found = {**launch._cpu_quota(folders), "memory": launch._memory_limit(folders)}
         return {name: value for name, value in found.items() if value is not None}
 
     assert limits() == {}
@@ -89,10 +89,10 @@ def test_the_old_cgroups_are_understood_too(tmp_path: Path) -> None:
     (tmp_path / "cpu.cfs_period_us").write_text("100000\n")
     (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
 
-    assert place._cpu_quota({"cpu": [str(tmp_path)]}) == {"cpu_quota_cores": 0.5}
-    assert place._memory_limit({"memory": [str(tmp_path)]}) is None
+    assert launch._cpu_quota({"cpu": [str(tmp_path)]}) == {"cpu_quota_cores": 0.5}
+    assert launch._memory_limit({"memory": [str(tmp_path)]}) is None
     (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
-    assert place._cpu_quota({"cpu": [str(tmp_path)]}) == {}
+    assert launch._cpu_quota({"cpu": [str(tmp_path)]}) == {}
 
 
 def test_a_broken_torch_and_no_numpy_leave_the_rest_standing(tmp_path: Path) -> None:
@@ -127,8 +127,8 @@ not a mount
 
 def test_the_file_system_under_a_folder_is_that_of_the_deepest_mount_and_of_the_last_on_it():
     folders = {"tmp": "/tmp/x", "work": "/data/train", "other": "/home", "near": "/tmpfoo", "root": "/"}
-    assert place.file_systems(MOUNTS, folders) == {
+    assert launch.file_systems(MOUNTS, folders) == {
         "tmp": "tmpfs", "work": "overlay", "other": "ext4", "near": "btrfs",
     }  # fmt: skip
-    assert place.file_systems("", folders) == {}
+    assert launch.file_systems("", folders) == {}
     assert "tmp" in fingerprint.gather()["file_system"]
