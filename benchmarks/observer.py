@@ -31,7 +31,7 @@ from tare.parts.platforms.bare import Bare
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.studies.model import DEFAULT_PROBES
 from tare.trial.sampler import Sampler, Samplers
-from tare.trial.workdir import prepare_workdir, remove_folders
+from tare.trial.tenants import prepare_workdir, remove_folders
 from tare_inside import marks
 
 TRAINING = TorchTrain(epochs=3, steps_per_epoch=100, workers=0, threads=1)

@@ -26,7 +26,7 @@ from tare.parts.find import find
 from tare.parts.platforms.bare import Bare
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.trial.sampler import Sampler
-from tare.trial.workdir import prepare_workdir, remove_folders
+from tare.trial.tenants import prepare_workdir, remove_folders
 
 TRAINING = TorchTrain(epochs=3, steps_per_epoch=100, workers=0, threads=1)
 METRIC = "mean_step_s"

@@ -20,7 +20,7 @@ from tare.figures.steps import Steps, steps_from
 from tare.parts.find import find
 from tare.parts.protocols import Mark
 from tare.parts.workloads.torch_train import TorchTrain
-from tare.trial.workdir import prepare_workdir, remove_folders
+from tare.trial.tenants import prepare_workdir, remove_folders
 from tare_inside import named
 from tare_inside.marks import load as load_marks
 

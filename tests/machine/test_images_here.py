@@ -19,7 +19,7 @@ from tare.base.host import Job, LocalHost, Site
 from tare.drivers.containers import engine
 from tare.drivers.places import built_in_env
 from tare.parts import find
-from tare.trial.workdir import prepare_workdir, remove_folders
+from tare.trial.tenants import prepare_workdir, remove_folders
 
 pytestmark = pytest.mark.machine("environment outside /tmp")
 

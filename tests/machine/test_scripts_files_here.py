@@ -23,7 +23,7 @@ from tare.drivers import layers
 from tare.parts import find
 from tare.parts.platforms import docker as docker_module
 from tare.parts.workloads.command import Command
-from tare.trial.workdir import prepare_workdir, remove_folders
+from tare.trial.tenants import prepare_workdir, remove_folders
 
 NAMES = ("bare", "docker", "podman", "runc")
 PLATFORMS = [pytest.param(name, marks=pytest.mark.machine(name, "root")) for name in NAMES]

@@ -24,7 +24,7 @@ from tare.drivers.containers import roots as unpacking
 from tare.drivers.containers.roots import unpacked
 from tare.parts import find
 from tare.parts.workloads.command import Command
-from tare.trial.workdir import prepare_workdir, remove_folders
+from tare.trial.tenants import prepare_workdir, remove_folders
 
 NAMES = ("apptainer", "bare", "containerd", "docker", "lxc", "nspawn", "podman", "runc")
 PLATFORMS = [pytest.param(name, marks=pytest.mark.machine(name, "root", "busybox")) for name in NAMES]

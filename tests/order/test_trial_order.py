@@ -151,7 +151,7 @@ class QuietSampler:
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "Sampler", QuietSampler)
-    monkeypatch.setattr("tare.trial.workdir.SHARED_MEMORY", tmp_path / "shm")
+    monkeypatch.setattr("tare.trial.tenants.SHARED_MEMORY", tmp_path / "shm")
     (tmp_path / "shm").mkdir()
     with Store.create(tmp_path / "store", {"study": "s"}, "study: s") as store:
         host = Device(files={"knob": "old"})

@@ -33,11 +33,10 @@ from tare.trial.conditions import cooled, guarded_from_heat, refuse_another
 from tare.trial.facts import device_facts
 from tare.trial.sampler import Sampler, Sampling
 from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
-from tare.trial.tenants import Tenant, renamed, run_together
+from tare.trial.tenants import Tail, Tenant, heard_by, prepare_workdir, read_json, remove_folders, renamed, run_together
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.verdict import judge
-from tare.trial.workdir import Tail, heard_by, prepare_workdir, read_json, remove_folders
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.fingerprint import SOFTWARE
 from tare_inside.launch import LEFT, SOURCES

@@ -16,8 +16,8 @@ from tare.drivers.cgroups.tree import hierarchies
 from tare.drivers.known_programs import running
 from tare.drivers.places import built_in_env
 from tare.parts.protocols import Platform
+from tare.trial.tenants import prepare_workdir, read_json, remove_folders
 from tare.trial.undo.journal import Journal
-from tare.trial.workdir import prepare_workdir, read_json, remove_folders
 
 _SYSCTLS = {
     "vm.dirty_ratio": "/proc/sys/vm/dirty_ratio",

@@ -26,9 +26,8 @@ from tare.records.model import Record
 from tare.studies.model import Slices
 from tare.trial.conditions import guarded_from_heat
 from tare.trial.engine import Bench, Opened, TrialRun
-from tare.trial.tenants import Run, Watched, end_all, kill_all
+from tare.trial.tenants import Run, Tail, Watched, end_all, heard_by, kill_all
 from tare.trial.verdict import grew
-from tare.trial.workdir import Tail, heard_by
 from tare_inside.marks import load as load_marks
 
 LEAST_S, MOST_S, FIRST_S = 0.1, 5.0, 0.3  # of a slice whose length the study leaves open

@@ -1,23 +1,39 @@
-"""Several workloads on one device at once: opened side by side, started together, and ended together if one dies."""
+"""The workloads of a trial: opened side by side, started together, and ended together if one dies.
+
+And its folders: each workload's workdir (the same path inside every platform), and the scratch on the device.
+"""
 
 from __future__ import annotations
 
+import math
+import os
+import shutil
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeAlias
 
-from tare.base import untrusted
-from tare.base.errors import TrialError
-from tare.base.host import Clock, Exit, Host, Job, Process, shares_workdir
+import tare_inside
+from tare.base import processes, untrusted
+from tare.base.errors import TareError, TrialError
+from tare.base.host import LISTENER, Clock, Exit, Heard, Host, Job, LocalHost, Process, shares_workdir
+from tare.base.processes import mounts
+from tare.drivers.storage import placing
 from tare.parts.protocols import Mark, Workload
+from tare_inside.jobs import remove_tree
 from tare_inside.serve import DONE, LISTENS
 
 _LOOK_EVERY_NS = 20_000_000
 _PATIENCE_S = 60.0  # for one that was killed
+SHARED_MEMORY = Path("/dev/shm")
+OUTPUT_FILE = "output.txt"  # the last of what the workload printed, while it runs
+_KEPT_BYTES = 4096
+_EVERY_S = 0.5
 _driven: list[Path] = []  # the work folders of servers that run now
 
 
@@ -177,10 +193,17 @@ class Run:
         return self.ended and (self.error is not None or found is None or found.code != 0 or found.timed_out)
 
     def is_ready(self) -> bool:
-        return _is_there(self.tenant.place, self.tenant.workdir, "ready")
+        """Whether it is at the barrier: by its workdir, where that is one with the device's, otherwise asked inside."""
+        place, workdir = self.tenant.place, self.tenant.workdir
+        if shares_workdir(place):
+            return untrusted.is_there(workdir, "ready")
+        return place.run(["test", "-e", str(workdir / "ready")]).code == 0
 
     def let_go(self) -> None:
-        _make(self.tenant.place, self.tenant.workdir, "go")
+        place, workdir = self.tenant.place, self.tenant.workdir
+        untrusted.make(workdir, "go")
+        if not shares_workdir(place):
+            place.run(["touch", str(workdir / "go")]).checked()
         self.let = True
 
     def kill(self) -> None:
@@ -220,19 +243,94 @@ def _blame(runs: Iterable[Run]) -> None:
         run.tenant.died = run.failed or (run.ended and not run.let)
 
 
-def _is_there(place: Host, workdir: Path, name: str) -> bool:
-    """Whether the file is there: on the device, where the workdir is one with it, otherwise asked for inside."""
-    if shares_workdir(place):
-        return untrusted.is_there(workdir, name)
-    return place.run(["test", "-e", str(workdir / name)]).code == 0
-
-
-def _make(place: Host, workdir: Path, name: str) -> None:
-    untrusted.make(workdir, name)
-    if not shares_workdir(place):
-        place.run(["touch", str(workdir / name)]).checked()
-
-
 def renamed(marks: Iterable[Mark], tenant: int) -> list[Mark]:
     """A neighbour's marks as the record keeps them, beside those of the workload that is measured."""
     return [mark._replace(name=f"tenant{tenant}.{mark.name}") for mark in marks]
+
+
+# Folders, and what is printed.
+
+
+def prepare_workdir(name: str, scratch: Path) -> Path:
+    """A folder with a copy of `tare_inside` for one trial.
+
+    It lies in memory where there is a tmpfs: the marks are written there during the timed loop,
+    and the kernel must not write them back to a disk that is being measured.
+    """
+    processes.lease_name(name)
+    workdir = (SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else scratch) / f"{name}-workdir"
+    workdir.mkdir(mode=0o700)
+    source = Path(tare_inside.__file__).parent
+    shutil.copytree(
+        source,
+        workdir / "inside" / "tare_inside",
+        ignore=shutil.ignore_patterns("__pycache__"),
+        copy_function=shutil.copy,  # nobody looks at the times
+    )
+    return workdir
+
+
+def remove_folders(name: str, scratch_root: Path) -> None:
+    """Remove the workdir, scratch folder and checkpoints of the trial called `name`; nothing there is no error."""
+    scratch = scratch_root / name
+    if mounted := _mounted_in(scratch):
+        # What is mounted there may be the device's own root: never delete through it.
+        raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
+    left = [SHARED_MEMORY / f"{name}-workdir", placing.checkpoints_of_site(name), scratch]
+    for folder in left:
+        remove_tree(folder)  # type: ignore[no-untyped-call]
+    if still := [str(folder) for folder in left if os.path.lexists(folder)]:
+        raise TareError(f"{still[0]} could not be removed; `tare device restore` tries again.")
+
+
+def _mounted_in(folder: Path) -> list[str]:
+    """Where something is mounted in this folder; who cannot tell must not delete."""
+    mounted = mounts(LocalHost())
+    if not mounted:
+        raise TareError(f"/proc/self/mountinfo does not say what is mounted, so {folder} was left alone.")
+    # The table is read as text, where a byte that is no text has become the replacement character: so here too.
+    legible = os.fsencode(folder.absolute()).decode("utf-8", "replace")
+    return [mount.point for mount in mounted if Path(mount.point).is_relative_to(legible)]
+
+
+def read_json(text: str) -> dict[str, Any]:
+    """What the workload's side printed, or nothing: its output is data, and may be missing or broken."""
+    try:
+        return untrusted.as_object(text)
+    except RecursionError:
+        return {}
+
+
+class Tail:
+    """Hears what a workload prints, passes it on, and keeps its end in a file of the workdir for `tare watch`."""
+
+    def __init__(
+        self, workdir: Path, heard: Heard | None = None, scrub: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._workdir = workdir
+        self._heard = heard
+        self._scrub = scrub
+        self._kept = bytearray()
+        self._written_s = -math.inf
+        self._lock = Lock()  # two pipes are drained side by side
+
+    def __call__(self, chunk: bytes) -> None:
+        if self._heard is not None:
+            self._heard(chunk)
+        with self._lock:
+            self._kept = (self._kept + chunk)[-_KEPT_BYTES:]
+            if time.monotonic() - self._written_s > _EVERY_S:
+                self._written_s = time.monotonic()
+                with suppress(OSError, untrusted.Refused):  # the workdir may be gone: it is only for those who watch
+                    kept = self._scrub(self._kept.decode("utf-8", "replace")).encode("utf-8", "replace")
+                    untrusted.replace(self._workdir, OUTPUT_FILE, kept)
+
+
+@contextmanager
+def heard_by(listener: Heard) -> Iterator[None]:
+    """Whatever is spawned in this thread meanwhile is heard."""
+    before = LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        LISTENER.reset(before)

@@ -439,9 +439,6 @@ def _capacity_s(state: TrialState) -> float:
     return sum(grew(state, f"cpu.{kind}_s") for kind in kinds) or float("inf")
 
 
-# What is likely to be behind the exit code of a workload that runs on bare metal and not inside, and the cure.
-
-
 _LOOKED_AT = 20_000  # characters: the end of what it printed
 _MISSING = re.compile(
     r"""(?:No such file or directory: |can't open file |cannot open |Cannot find |not found: )b?['"]([^'"\n]+)['"]"""
@@ -453,6 +450,9 @@ _NO_NETWORK = (
     "Temporary failure in name resolution", "Name or service not known", "Network is unreachable",
     "Failed to resolve", "No route to host", "ConnectionError", "Could not resolve host",
 )  # fmt: skip
+
+
+# What is likely to be behind the exit code of a workload that runs on bare metal and not inside, and the cure.
 
 
 def hints_for(cell: Cell, ended: Exit) -> list[str]:
@@ -485,7 +485,8 @@ def _hints(cell: Cell, printed: str) -> Iterator[str]:
         names = ", ".join(found)
         options = " ".join(f"--reads {path}" for path in found)
         yield f"{names}: on this device, but not inside; `{options}` brings it (in a study: `reads: [{names}]`)."
-    if any(words in printed for words in _NO_NETWORK) and not _networked(cell):
+    networks = [part.fields().get("network") for part in cell.platforms if part.part_name() != "bare"]
+    if any(words in printed for words in _NO_NETWORK) and set(networks) - {"host"}:
         yield "A container has no network but its loopback: `--network host` (`network: host`) opens the device's."
     if "Bus error" in printed or ("No space left on device" in printed and "/dev/shm" in printed):
         yield "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`."
@@ -498,21 +499,10 @@ def outside_only(cell: Cell, printed: str) -> list[str]:
     named = dict.fromkeys(first or second for first, second in _MISSING.findall(printed))
     paths = [Path(os.path.normpath(Path(folder) / path)) for path in named]
     hidden = [path for path in paths if not sees_all or path.parts[1:2] in [(name,) for name in OWN]]
-    return [str(path) for path in hidden if _is_there(path)]
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
+    return [str(path) for path in hidden if os.access(path, os.F_OK)]  # one that may not be looked at is not there
 
 
 def _sealed(cell: Cell) -> bool:
     parts = [part.fields() for part in cell.platforms if part.part_name() != "bare"]
     return any(fields.get("writable") is False or (not cell.workload.layered and not fields.get("writable"))
                for fields in parts)  # fmt: skip
-
-
-def _networked(cell: Cell) -> bool:
-    return all(part.fields().get("network") == "host" for part in cell.platforms if part.part_name() != "bare")

@@ -11,8 +11,8 @@ from tare.base.host import Job, LocalHost
 from tare.base.processes import mounts
 from tare.drivers.storage import placing
 from tare.testing import FakeHost
-from tare.trial import workdir
-from tare.trial.workdir import OUTPUT_FILE, Tail, heard_by, remove_folders
+from tare.trial import tenants
+from tare.trial.tenants import OUTPUT_FILE, Tail, heard_by, remove_folders
 
 # How the kernel writes each of these folder names in its table.
 WRITTEN = {
@@ -26,7 +26,7 @@ WRITTEN = {
 
 def seen(monkeypatch: pytest.MonkeyPatch, table: str) -> None:
     host = FakeHost(files={"/proc/self/mountinfo": table})
-    monkeypatch.setattr(workdir, "mounts", lambda _: mounts(host))
+    monkeypatch.setattr(tenants, "mounts", lambda _: mounts(host))
 
 
 @pytest.mark.parametrize("name", WRITTEN)

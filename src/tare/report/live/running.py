@@ -55,7 +55,7 @@ _STEP_PARTS = {  # marks that add up to a step with what is left of it, and the 
 }  # fmt: skip
 _STEPS = 200  # the newest, whose parts are shown
 _MARKS = 50_000  # the newest: a look at millions of them would take longer than the time between two looks
-OUTPUT_FILE = "output.txt"  # in the workdir: `trial/workdir.py` writes it
+OUTPUT_FILE = "output.txt"  # in the workdir: `trial/tenants.py` writes it
 _TAIL_BYTES = 1 << 16
 _LINES = 5  # of what the workload printed
 _NAMED = 6  # of the fields of one part

@@ -31,9 +31,9 @@ from tare.parts import find as parts
 from tare.parts.find import find, names
 from tare.parts.protocols import Control, Json, Leftover, Platform
 from tare.trial.device import device_id
+from tare.trial.tenants import remove_folders
 from tare.trial.undo.journal import FILE, Entry, Journal, KnobEntry, SiteEntry, Stamp
 from tare.trial.undo.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, show, why
-from tare.trial.workdir import remove_folders
 
 MOST_NAMED = 5
 TURNED_BY_COMMANDS = frozenset({"mode", "cores", "cpu_mhz", "gpu_mhz", "mem_mhz", "fan"})  # nvpmodel, jetson_clocks
