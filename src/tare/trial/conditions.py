@@ -34,7 +34,12 @@ def cooled(host: Host, probes: Sequence[Probe], records: Iterable[Record]) -> di
     now_c = _answered(lambda: temperatures_c(host, sensors))
     reference_c = _reference_c(records) or now_c
     deadline_ns = start_ns + round(probe.wait * 1e9)
-    while _is_hot(now_c, reference_c) and host.clock.now_ns() < deadline_ns:
+
+    def is_hot() -> bool:
+        both = now_c.keys() & reference_c.keys()
+        return any(now_c[zone] - reference_c[zone] > THRESHOLDS.gate_c for zone in both)
+
+    while is_hot() and host.clock.now_ns() < deadline_ns:
         host.clock.sleep_until(min(deadline_ns, host.clock.now_ns() + round(LOOK_EVERY_S * 1e9)))
         now_c = _answered(lambda: temperatures_c(host, sensors))
     waited_s = (host.clock.now_ns() - start_ns) / 1e9
@@ -60,10 +65,6 @@ def _reference_c(records: Iterable[Record]) -> dict[str, float] | None:
     first = min(known, key=lambda record: record.started_utc, default=None)
     found: dict[str, float] | None = None if first is None else first.facts["warmth"]["reference_c"]
     return found
-
-
-def _is_hot(now_c: dict[str, float], reference_c: dict[str, float]) -> bool:
-    return any(now_c[zone] - reference_c[zone] > THRESHOLDS.gate_c for zone in now_c.keys() & reference_c.keys())
 
 
 @contextmanager
@@ -136,7 +137,8 @@ class Glance(NamedTuple):
 
 def glance(proc: Path = _PROC) -> Glance:
     """What the counts are now; ours are this process's and its children's, once they have ended."""
-    user, nice, system, idle, iowait, irq, softirq, steal = map(int, _words(proc / "stat")[1:9])
+    first, _, _ = (proc / "stat").read_text().partition("\n")
+    user, nice, system, idle, iowait, irq, softirq, steal = map(int, first.split()[1:9])
     busy = user + nice + system + irq + softirq
     processes = {}
     for folder in proc.glob("[0-9]*"):
@@ -190,10 +192,6 @@ def _process(folder: Path) -> tuple[str, int, int] | None:
         return head.partition("(")[2], int(words[11]) + int(words[12]), int(words[13]) + int(words[14])
     except (OSError, IndexError, ValueError):
         return None
-
-
-def _words(path: Path) -> list[str]:
-    return path.read_text().split("\n", 1)[0].split()
 
 
 _RAN = ("ok", "suspect", "invalid")  # an image that failed may have been mended since

@@ -167,17 +167,13 @@ def is_lost(reasons: Sequence[Ruling]) -> bool:
 
 def gpu_trouble(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
     """Each rule on each GPU."""
-    for label, number in _gpus(state):
+    found = [match for channel in state.readings if (match := _LABEL.fullmatch(channel)) is not None]
+    for label, number in sorted((match[1], int(match[2] or 0)) for match in found):
         held = _held(state.facts.get("controls", {}), number)
         yield from _was_slowed(state, label, number)
         yield from _met_its_power_limit(state, label, number, held, limits)
         yield from _kept_its_clock(state, label, number, held, limits)
         yield from _had_company(state, label, number)
-
-
-def _gpus(state: TrialState) -> list[tuple[str, int]]:
-    found = (_LABEL.fullmatch(channel) for channel in state.readings)
-    return sorted((match[1], int(match[2] or 0)) for match in found if match is not None)
 
 
 def _held(controls: Mapping[str, Any], number: int) -> dict[str, str]:
@@ -189,7 +185,7 @@ def _held(controls: Mapping[str, Any], number: int) -> dict[str, str]:
 
 def _was_slowed(state: TrialState, label: str, number: int) -> Iterator[Ruling]:
     for reason, by in _SLOWED.items():
-        if spent_s := _grew(state, f"{label}.throttle_{reason}_s"):
+        if spent_s := state.grew(f"{label}.throttle_{reason}_s"):
             sentence = f"GPU {number} was slowed down {by} for {spent_s:.2f} s."
             yield Ruling("gpu.slowed", "invalid", label, sentence)
 
@@ -204,7 +200,7 @@ def _met_its_power_limit(
     """
     if state.sampler is None or state.sampler.seconds <= 0 or "power_mw" in held:
         return
-    share = _grew(state, f"{label}.throttle_sw_power_s") / state.sampler.seconds
+    share = state.grew(f"{label}.throttle_sw_power_s") / state.sampler.seconds
     if share > limits.power_cap_share:
         sentence = f"GPU {number} was held back by its power limit for {share:.0%} of the time."
         yield Ruling("gpu.power-limit", "note", label, sentence)
@@ -228,11 +224,6 @@ def _had_company(state: TrialState, label: str, number: int) -> Iterator[Ruling]
     if most := max(state.readings.get(f"{label}.foreign_processes", [0.0]), default=0.0):
         sentence = f"{most:.0f} processes that tare did not start computed on GPU {number} (`nvidia-smi` names them)."
         yield Ruling("gpu.foreign", "suspect", label, sentence)
-
-
-def _grew(state: TrialState, channel: str) -> float:
-    values = state.readings.get(channel, [])
-    return values[-1] - values[0] if len(values) >= 2 else 0.0
 
 
 def cold_epochs_trouble(facts: Mapping[str, Any]) -> Iterable[Ruling]:

@@ -431,7 +431,7 @@ class Watch:
             self._write_what_is_sound(readings)
 
     def _write_what_is_sound(self, readings: list[Reading]) -> None:
-        sound = [reading for reading in readings if _is_number(reading.value)]
+        sound = [each for each in readings if isinstance(each.value, int | float) and math.isfinite(each.value)]
         try:
             self._spool.tick(self.tally.last_ns, sound)
         except Exception:  # it is counted already
@@ -446,10 +446,6 @@ def _open(probe: Probe, host: Host, scope: Scope, prefix: str) -> Feed:
 def _record(recorder: Recorder, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
     folder.mkdir(parents=True)
     return recorder.record(host, scopes, folder)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def watch(line: Line, spec: SamplerSpec, probes: Sequence[Probe], parent: int) -> None:

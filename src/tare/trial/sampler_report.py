@@ -286,7 +286,7 @@ class Tally:
         self._lost.setdefault((name, code), Ruling(code, "note", "", f"{what} (first at {at_s:.1f} s).").about(name))
 
     def report(self, feeds: Iterable[tuple[str, Feed]], core: int | None) -> SamplerReport:
-        errors, lost = self._errors.copy(), list(self._lost.values())
+        errors, lost, late_ns = self._errors.copy(), list(self._lost.values()), sorted(self._late_ns)
         for name, feed in feeds:
             for read in _layers(feed):
                 if isinstance(read, ThreadedFeed):
@@ -295,11 +295,13 @@ class Tally:
                     lost += read.lost
                 if isinstance(read, CountsErrors):
                     errors[name] += read.errors.total()
-                    lost += [_left_out(name, file, count) for file, count in read.errors.items()]
+                    for file, count in read.errors.items():
+                        sentence = f"{file} gave nothing usable {count} times; those readings are left out."
+                        lost.append(Ruling("probe.file-unusable", "note", "", sentence).about(name))
         return SamplerReport(
             ticks=len(self._late_ns),
             missed=self._missed,
-            late_p99_s=_p99(self._late_ns) / 1e9,
+            late_p99_s=late_ns[int(0.99 * (len(late_ns) - 1))] / 1e9 if late_ns else 0.0,
             cpu_s=self._last_cpu_s - self._first_cpu_s,
             seconds=(self.last_ns - self._first_ns) / 1e9,
             lost=lost,
@@ -315,12 +317,3 @@ def _layers(feed: Feed) -> Iterator[Feed]:
     while read is not None:
         yield read
         read = read.feed if isinstance(read, ThreadedFeed | PrefixedFeed) else None
-
-
-def _left_out(probe: str, file: str, count: int) -> Ruling:
-    sentence = f"{file} gave nothing usable {count} times; those readings are left out."
-    return Ruling("probe.file-unusable", "note", "", sentence).about(probe)
-
-
-def _p99(values: array[int]) -> int:
-    return sorted(values)[int(0.99 * (len(values) - 1))] if values else 0

@@ -27,7 +27,6 @@ from tare.studies.model import Slices
 from tare.trial.conditions import guarded_from_heat
 from tare.trial.engine import Bench, Opened, TrialRun
 from tare.trial.tenants import Run, Tail, Watched, end_all, heard_by, kill_all
-from tare.trial.verdict import grew
 from tare_inside.marks import load as load_marks
 
 LEAST_S, MOST_S, FIRST_S = 0.1, 5.0, 0.3  # of a slice whose length the study leaves open
@@ -256,7 +255,7 @@ class Turns:
         quiet = self._slices.quiet
         loud = [(b, e) for b, e, share in self._rounds if quiet is not None and share is not None and share > quiet]
         known = [share for _, _, share in self._rounds if share is not None]
-        cpu_s = [grew(side.run.state, "cgroup.cpu_s") for side in self._sides]
+        cpu_s = [side.run.state.grew("cgroup.cpu_s") for side in self._sides]
         for side, own_s in zip(self._sides, cpu_s, strict=True):
             side.run.state.partners_cpu_s = sum(cpu_s) - own_s
             side.run.state.facts[FACT] = {

@@ -66,6 +66,11 @@ class TrialState:
         sentence = str(error) if isinstance(error, TareError) else f"{name} was not read: {error}."
         self.refused.append(Ruling("workdir.refused", "invalid", "workload", sentence))
 
+    def grew(self, channel: str) -> float:
+        """How much a counter grew from its first reading to its last; 0 where there are not two."""
+        values = self.readings.get(channel, [])
+        return values[-1] - values[0] if len(values) >= 2 else 0.0
+
     @property
     def slept_s(self) -> float:
         """How long the machine has slept since the trial began: a clock that runs on against one that stands still."""
@@ -140,7 +145,10 @@ def make_tables(recorders: Iterable[Recorder], raw: Path, tables: Path, steps: i
         if not folder.is_dir():
             continue  # it could not start; the sampler has said why
         try:
-            traced.rows |= _write(recorder, folder, tables)
+            with TableFiles(tables) as files:
+                for table in recorder.tables(folder):
+                    files.add(TableName(name, table.name), table.columns)
+                traced.rows |= {f"{name}.{written.table}": rows for written, rows in files.write().items()}
             traced.figures |= recorder.figures(tables_in(tables, name), steps)
         except (TareError, OSError, ValueError, KeyError) as error:
             reported = str(error).rstrip(".")
@@ -148,11 +156,3 @@ def make_tables(recorders: Iterable[Recorder], raw: Path, tables: Path, steps: i
             traced.trouble.append(undecoded.about(name))
         shutil.rmtree(folder, ignore_errors=True)  # the spool's own removal takes what is left
     return traced
-
-
-def _write(recorder: Recorder, folder: Path, tables: Path) -> dict[str, int]:
-    name = recorder.part_name()
-    with TableFiles(tables) as files:
-        for table in recorder.tables(folder):
-            files.add(TableName(name, table.name), table.columns)
-        return {f"{name}.{written.table}": rows for written, rows in files.write().items()}

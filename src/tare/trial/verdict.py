@@ -89,8 +89,10 @@ def how_it_ended(trial: Trial, state: TrialState) -> Verdict | None:
     if state.exit.timed_out:
         sentence = f"time limit reached; stopped after {state.exit.seconds:.0f} s."
         return Verdict("timeout", (Ruling("workload.timeout", "failed", "workload", sentence), *_waited(state.exit)))
-    if state.exit.oom_killed or grew(state, "cgroup.oom_kills"):
-        sentence = f"the kernel killed the workload: out of memory{_limit(trial)}."
+    if state.exit.oom_killed or state.grew("cgroup.oom_kills"):
+        limits = [platform.fields().get("memory") for platform in trial.cell.platforms]
+        limited = "".join(f" (its limit is {limit / 2**20:.0f} MiB)" for limit in limits if limit)
+        sentence = f"the kernel killed the workload: out of memory{limited}."
         return _ended("oom", "workload.oom", "workload", sentence)
     if state.exit.code != 0:
         # An engine that cannot start the program reports that where the program would have printed.
@@ -114,17 +116,6 @@ def _waited(ended: Exit) -> Iterable[Ruling]:
         last = telling_lines(f"{ended.out}\n{ended.err}")[-1:]
         reported = f" Its last line was: {last[0].strip()[:200]}" if last else " It had printed nothing."
         yield Ruling("workload.waits", "failed", "workload", f"at the limit: {ended.waiting}.{reported}")
-
-
-def _limit(trial: Trial) -> str:
-    limits = [platform.fields().get("memory") for platform in trial.cell.platforms]
-    return "".join(f" (its limit is {limit / 2**20:.0f} MiB)" for limit in limits if limit)
-
-
-def grew(state: TrialState, channel: str) -> float:
-    """How much a counter grew from its first reading to its last; 0 where there are not two."""
-    values = state.readings.get(channel, [])
-    return values[-1] - values[0] if len(values) >= 2 else 0.0
 
 
 def judge(trial: Trial, state: TrialState, steps: Steps | None) -> Verdict:
@@ -303,14 +294,14 @@ _WHY_UNMARKED = {
 
 def nothing_was_swapped(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M23."""
-    pages = grew(state, "memory.pswpin") + grew(state, "memory.pswpout")
+    pages = state.grew("memory.pswpin") + state.grew("memory.pswpout")
     if pages:
         yield Ruling("memory.swapped", "invalid", "memory", f"the device swapped {pages:.0f} pages during the trial.")
 
 
 def nothing_was_stolen(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M25: a hypervisor that took the cores away."""
-    share = grew(state, "cpu.steal_s") / _capacity_s(state)
+    share = state.grew("cpu.steal_s") / _capacity_s(state)
     if share > limits.steal_suspect_share:
         weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
         weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
@@ -322,9 +313,9 @@ def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, lim
     if "cgroup.cpu_s" not in state.readings or state.sampler is None:
         return
     tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(state.neighbours) + 1))]
-    ours_s = sum(grew(state, channel) for channel in tenants) + state.sampler.cpu_s + state.partners_cpu_s
+    ours_s = sum(state.grew(channel) for channel in tenants) + state.sampler.cpu_s + state.partners_cpu_s
     ours_s += load_cpu_s(state)
-    foreign_s = grew(state, "cpu.busy_s") - ours_s
+    foreign_s = state.grew("cpu.busy_s") - ours_s
     share = foreign_s / _capacity_s(state)
     if share > limits.foreign_suspect_share:
         weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
@@ -380,9 +371,9 @@ def steps_are_steady(trial: Trial, state: TrialState, steps: Steps | None, limit
 
 def throttling_is_seen(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """CFS throttling next to every time: with a quota it is the finding, without one it would be a surprise."""
-    times = grew(state, "cgroup.nr_throttled")
+    times = state.grew("cgroup.nr_throttled")
     if times:
-        spent_s = grew(state, "cgroup.throttled_s")
+        spent_s = state.grew("cgroup.throttled_s")
         sentence = f"throttled by the CPU quota {times:.0f} times, {spent_s:.2f} s summed over cores."
         yield Ruling("cpu.quota", "note", "workload", sentence)
 
@@ -436,7 +427,7 @@ OF_TIMES: tuple[Rule, ...] = (nothing_was_stolen, nobody_else_worked, sampling_w
 
 def _capacity_s(state: TrialState) -> float:
     kinds = ("busy", "idle", "iowait", "steal")
-    return sum(grew(state, f"cpu.{kind}_s") for kind in kinds) or float("inf")
+    return sum(state.grew(f"cpu.{kind}_s") for kind in kinds) or float("inf")
 
 
 _LOOKED_AT = 20_000  # characters: the end of what it printed

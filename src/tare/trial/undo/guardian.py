@@ -98,7 +98,10 @@ class Guardian:
 
 def main() -> int:
     """Wait for the runner's word; if it goes without one, put back what it left."""
-    if _heard() == _WELL:
+    heard = b""
+    while piece := os.read(0, 64):
+        heard += piece
+    if heard == _WELL:
         return 0
     try:
         return put_back()
@@ -120,25 +123,14 @@ def protection(pid: int) -> str:
 
 def _leave_group() -> None:
     """Out of the group that was made for this process, so that it can go; the runner that made it is dead."""
-    for mounted in Path("/sys/fs/cgroup").glob("*/") if not Path("/sys/fs/cgroup/cgroup.procs").exists() else ():
-        _leave(mounted)
-    _leave(Path("/sys/fs/cgroup"))
-
-
-def _leave(hierarchy: Path) -> None:
-    own = hierarchy / "tare" / f"{GROUP}-{os.getpid()}"
-    with contextlib.suppress(OSError):
-        if own.is_dir():
-            (hierarchy / "cgroup.procs").write_text(str(os.getpid()))
-            own.rmdir()
-            own.parent.rmdir()
-
-
-def _heard() -> bytes:
-    reported = b""
-    while piece := os.read(0, 64):
-        reported += piece
-    return reported
+    top = Path("/sys/fs/cgroup")
+    for hierarchy in (top,) if (top / "cgroup.procs").exists() else (*top.glob("*/"), top):
+        own = hierarchy / "tare" / f"{GROUP}-{os.getpid()}"
+        with contextlib.suppress(OSError):
+            if own.is_dir():
+                (hierarchy / "cgroup.procs").write_text(str(os.getpid()))
+                own.rmdir()
+                own.parent.rmdir()
 
 
 def put_back() -> int:

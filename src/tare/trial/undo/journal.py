@@ -91,44 +91,25 @@ def unseal(line: bytes) -> dict[str, Any] | None:
 
 def entry_from(content: Mapping[str, Any]) -> Entry | Retirement:
     """The record that a whole line holds; raises ValueError, KeyError or TypeError if tare never writes such a one."""
-    return _READERS[content["kind"]](content)
-
-
-def _knob(content: Mapping[str, Any]) -> KnobEntry:
+    kind, seq = content["kind"], _whole(content["seq"])
+    if kind == "retire":
+        return Retirement(seq, _whole(content["retires"]))
+    who = _text(content["boot_id"]), _text(content["owner"]), _text(content["run"])
+    stamp = Stamp(*who, time_s=float(content["time_s"]))
+    if kind == "site":
+        return SiteEntry(seq, stamp, _name(content["platform"]), _name(content["site"]))
+    if kind != "knob":
+        raise ValueError(f"{kind!r} is not a kind of record")
     knob = content["knob"]
     return KnobEntry(
-        seq=_whole(content["seq"]),
-        stamp=_stamp(content),
+        seq=seq,
+        stamp=stamp,
         control=_name(knob["control"]),
         fields=dict(knob["fields"]),
         knob=_text(knob["id"]),
         old=content["old"],
         new=content["new"],
     )
-
-
-def _site(content: Mapping[str, Any]) -> SiteEntry:
-    return SiteEntry(
-        seq=_whole(content["seq"]),
-        stamp=_stamp(content),
-        platform=_name(content["platform"]),
-        site=_name(content["site"]),
-    )
-
-
-def _retirement(content: Mapping[str, Any]) -> Retirement:
-    return Retirement(seq=_whole(content["seq"]), retires=_whole(content["retires"]))
-
-
-_READERS: dict[str, Callable[[Mapping[str, Any]], Entry | Retirement]] = {
-    "knob": _knob,
-    "site": _site,
-    "retire": _retirement,
-}
-
-
-def _stamp(content: Mapping[str, Any]) -> Stamp:
-    return Stamp(_text(content["boot_id"]), _text(content["owner"]), _text(content["run"]), float(content["time_s"]))
 
 
 def _whole(value: object) -> int:

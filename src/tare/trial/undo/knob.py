@@ -49,12 +49,8 @@ def strange(found: Json, ours: Sequence[Json], now: Json) -> tuple[str, str, str
 def _each(reported: Sequence[Mapping[str, str]], names: Sequence[str]) -> list[str]:
     more = len(names) - MOST_SETTINGS
     tail = f" and {more} settings more" if more > 0 else ""
-    return [", ".join(_one(name, one) for name in names[:MOST_SETTINGS]) + tail for one in reported]
-
-
-def _one(name: str, reported: Mapping[str, str]) -> str:
-    value = reported.get(name, "missing")
-    return f"{name} {value}" if name else value
+    shown = [[(name, one.get(name, "missing")) for name in names[:MOST_SETTINGS]] for one in reported]
+    return [", ".join(f"{name} {value}" if name else value for name, value in one) + tail for one in shown]
 
 
 def _settings(state: Json, prefix: str = "") -> dict[str, str]:

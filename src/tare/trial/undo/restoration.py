@@ -94,7 +94,11 @@ def restore(
     notes = [*journal.problems, *_elsewhere(journal), *_left_by(journal, pending)]
     if not plan_only:
         _refuse_while_alive(journal, pending)
-    outcomes = list(_sweep_all(host, journal, pending, scratch, plan_only))
+    sites = [entry for entry in reversed(pending) if isinstance(entry, SiteEntry)]
+    outcomes = [
+        _sweep(host, journal, name, list(entries), scratch, plan_only)
+        for name, entries in groupby(sites, key=lambda entry: entry.site)
+    ]
     knobs, refused = _knobs(pending, journal)
     ordered = in_restore_order(knobs, host)
     touched = [] if plan_only else [knob for knob in ordered if knob.control.turns() & TURNED_BY_COMMANDS]
@@ -126,12 +130,13 @@ def _after_commands(
 
 def left_pending(journal: Journal) -> list[Entry]:
     """What a dead run, or this very process, has not restored yet; what a living run holds is its own to restore."""
-    return [entry for entry in journal.pending() if _is_left(entry, journal)]
-
-
-def _is_left(entry: Entry, journal: Journal) -> bool:
-    owner = Owner.parse(entry.stamp.owner)
-    return owner is None or owner == journal.owner or entry.stamp.boot_id != journal.boot or not owner.is_alive()
+    left = []
+    for entry in journal.pending():
+        owner = Owner.parse(entry.stamp.owner)
+        mine = owner is None or owner == journal.owner or entry.stamp.boot_id != journal.boot
+        if owner is None or mine or not owner.is_alive():
+            left.append(entry)
+    return left
 
 
 def refuse_pending() -> None:
@@ -154,14 +159,6 @@ def status(host: Host, journal: Journal) -> list[StatusRow]:
 
 
 # Sites: whatever still runs is stopped before any knob is turned
-
-
-def _sweep_all(
-    host: Host, journal: Journal, pending: Sequence[Entry], scratch: Path | None, plan_only: bool
-) -> Iterable[Outcome]:
-    sites = [entry for entry in reversed(pending) if isinstance(entry, SiteEntry)]
-    for name, entries in groupby(sites, key=lambda entry: entry.site):
-        yield _sweep(host, journal, name, list(entries), scratch, plan_only)
 
 
 def _sweep(
@@ -344,15 +341,20 @@ def leftovers_by_platform(host: Host) -> dict[str, list[Leftover]]:
 
 def shared_leftovers(host: Host, scratch: Path) -> list[Leftover]:
     """What platforms have in common; only what lies where only we put things, or carries our mark."""
-    return [
-        *_groups(host),
-        *_mounts(host, scratch),
-        *_loops(host, scratch),
-        *_processes(host),
-        *_folders(scratch),
-        *(Leftover(PurePosixPath(path).name, f"the folder {path}") for path in layers.aside(host)),
-        *tracefs.leftovers(host),
-    ]
+    things = []
+    for point in sorted({f"{mount.point}/{tree.PARENT}" for mount in tree.hierarchies(host).values()}):
+        listed = host.run(["find", point, "-mindepth", "1", "-maxdepth", "1", "-type", "d", "-name", "tare-*"])
+        groups = [PurePosixPath(path).name for path in listed.out.splitlines()]
+        things += [Leftover(name, f"the control group {tree.PARENT}/{name}") for name in groups]
+    for mount in mounts(host):
+        if (site := site_of_mount(mount, scratch)) is not None:
+            things.append(Leftover(site, f"the mount {mount.point}"))
+    for device, file in _loop_devices(host):
+        if (site := _site_in(file, scratch)) is not None:
+            things.append(Leftover(site, f"the loop device {device}"))
+    things += [*_processes(host), *_folders(scratch)]
+    things += [Leftover(PurePosixPath(path).name, f"the folder {path}") for path in layers.aside(host)]
+    return [*things, *tracefs.leftovers(host)]
 
 
 def owner_of(site: str, things: Iterable[Leftover], claimed: dict[str, Owner]) -> Owner | None:
@@ -364,20 +366,6 @@ def owner_of(site: str, things: Iterable[Leftover], claimed: dict[str, Owner]) -
     return next((maker for maker in makers if maker is not None and maker.is_alive()), None)
 
 
-def _groups(host: Host) -> Iterator[Leftover]:
-    points = {f"{mount.point}/{tree.PARENT}" for mount in tree.hierarchies(host).values()}
-    for point in sorted(points):
-        listed = host.run(["find", point, "-mindepth", "1", "-maxdepth", "1", "-type", "d", "-name", "tare-*"])
-        for path in listed.out.splitlines():
-            yield Leftover(PurePosixPath(path).name, f"the control group {tree.PARENT}/{PurePosixPath(path).name}")
-
-
-def _mounts(host: Host, scratch: Path) -> Iterator[Leftover]:
-    for mount in mounts(host):
-        if (site := site_of_mount(mount, scratch)) is not None:
-            yield Leftover(site, f"the mount {mount.point}")
-
-
 def site_of_mount(mount: Mount, scratch: Path) -> str | None:
     """The site that a mount belongs to: by its source, by what it shows, or by the folder that it is in."""
     if placing.is_ours(mount, scratch.parent):
@@ -387,12 +375,11 @@ def site_of_mount(mount: Mount, scratch: Path) -> str | None:
     return site if site is not None and _SITE.fullmatch(site) else None
 
 
-def _loops(host: Host, scratch: Path) -> Iterator[Leftover]:
+def _loop_devices(host: Host) -> list[tuple[str, str]]:
+    """Each loop device, and the file behind it."""
     listed = host.run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"])
-    for line in listed.out.splitlines():
-        device, _, file = line.strip().partition(" ")
-        if (site := _site_in(file.strip(), scratch)) is not None:
-            yield Leftover(site, f"the loop device {device}")
+    rows = [line.strip().partition(" ") for line in listed.out.splitlines()]
+    return [(device, file.strip()) for device, _, file in rows]
 
 
 def _processes(host: Host) -> Iterator[Leftover]:
@@ -468,15 +455,12 @@ def find_remains(host: Host, scratch: Path) -> list[Remains]:
     sites: dict[str, list[Leftover]] = {}
     for thing in things:
         sites.setdefault(thing.site, []).append(thing)
-    return [_remains(site, found, known, claimed) for site, found in sorted(sites.items())]
-
-
-def _remains(
-    site: str, found: Sequence[Leftover], known: dict[str, list[Leftover]], claimed: dict[str, Owner]
-) -> Remains:
-    platforms = [name for name, things in known.items() if any(thing.site == site for thing in things)]
-    words = tuple(dict.fromkeys(thing.what for thing in found))
-    return Remains(site, words, tuple(platforms), owner_of(site, found, claimed))
+    remains = []
+    for site, found in sorted(sites.items()):
+        platforms = [name for name, its in known.items() if any(thing.site == site for thing in its)]
+        words = dict.fromkeys(thing.what for thing in found)
+        remains.append(Remains(site, tuple(words), tuple(platforms), owner_of(site, found, claimed)))
+    return remains
 
 
 def remove(host: Host, remains: Sequence[Remains], scratch: Path) -> list[Failure]:
@@ -502,26 +486,20 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
     tree.remove(host, tree.own_folders(host, remains.site))
     layers.remove(host, remains.site)
     tracefs.sweep(host, remains.site)  # before what it is mounted on goes
-    own = _own_folders(remains, scratch)
+    # The folders that carry exactly this name, where only we make any.
+    kinds = [path for path in sorted(Path(STATE).glob("*")) if path != processes.SYSTEM_LEASES]
+    named = [above / remains.site for above in (*kinds, scratch)]
+    own = [PurePosixPath(path) for path in named if path.is_dir() and not path.is_symlink()]
     _free(host, own, [mount.point for mount in mounts(host) if site_of_mount(mount, scratch) == remains.site])
     for folder in own:
         host.run(["rm", "-rf", "--one-file-system", "--", str(folder)]).checked()
     remove_folders(remains.site, scratch)
 
 
-def _own_folders(remains: Remains, scratch: Path) -> list[PurePosixPath]:
-    """The folders that carry exactly this name, where only we make any."""
-    kinds = [path for path in sorted(Path(STATE).glob("*")) if path != processes.SYSTEM_LEASES]
-    found = [kind / remains.site for kind in kinds] + [scratch / remains.site]
-    return [PurePosixPath(path) for path in found if path.is_dir() and not path.is_symlink()]
-
-
 def _free(host: Host, folders: Sequence[PurePosixPath], points: Sequence[str]) -> None:
     """Detach what hangs on files in our folders, and unmount what is mounted in them or of them, the last first."""
-    listed = host.run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"])
-    for line in listed.out.splitlines():
-        device, _, file = line.strip().partition(" ")
-        if _within(file.strip(), folders):
+    for device, file in _loop_devices(host):
+        if _within(file, folders):
             host.run(["losetup", "--detach", device]).checked()
     for mount in reversed(mounts(host)):
         if mount.point in points or _within(mount.point, folders):
