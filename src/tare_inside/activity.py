@@ -124,17 +124,17 @@ class Profiler(object):
 
     @staticmethod
     def read(results):
-        return [_read(event) for event in results.events()]
-
-
-def _read(event):
-    if hasattr(event, "start_ns"):
-        begin_ns, lasted_ns = event.start_ns(), event.duration_ns()
-    else:  # before torch 2.4
-        begin_ns, lasted_ns = event.start_us() * 1000, event.duration_us() * 1000
-    kind = event.activity_type() if hasattr(event, "activity_type") else ""
-    on_gpu = not str(event.device_type()).endswith("CPU") and not str(kind).endswith("annotation")
-    return event.name(), on_gpu, begin_ns, begin_ns + lasted_ns, event.correlation_id(), event.device_index()
+        rows = []
+        for event in results.events():
+            if hasattr(event, "start_ns"):
+                begin_ns, lasted_ns = event.start_ns(), event.duration_ns()
+            else:  # before torch 2.4
+                begin_ns, lasted_ns = event.start_us() * 1000, event.duration_us() * 1000
+            kind = event.activity_type() if hasattr(event, "activity_type") else ""
+            on_gpu = not str(event.device_type()).endswith("CPU") and not str(kind).endswith("annotation")
+            correlation, device = event.correlation_id(), event.device_index()
+            rows.append((event.name(), on_gpu, begin_ns, begin_ns + lasted_ns, correlation, device))
+        return rows
 
 
 class Window(object):
@@ -252,7 +252,10 @@ def analysed(events, edges_ns, waits_ns):
         return {"problem": "the run ended in its window of steps"}
     if not work:
         return {"problem": "the profiler reported no work of the GPU: CUPTI may be in use by another program"}
-    device = _most_used(work)
+    used_ns = {}
+    for event in work:
+        used_ns[event[5]] = used_ns.get(event[5], 0) + event[3] - event[2]
+    device = max(used_ns, key=used_ns.get)
     work = [event for event in work if event[5] == device]
     given_ns = {event[4]: event[2] for event in calls if any(word in event[0] for word in _LAUNCHES)}
     begin_ns = _first_given_after(edges_ns[0], work, given_ns)
@@ -282,7 +285,7 @@ def analysed(events, edges_ns, waits_ns):
         "between_share": shares.pop("between"),
         "idle_share": sum(shares.values()),
         "idle_for": shares,
-        "copy_s": _union(copies) / 1e9 / steps,
+        "copy_s": _busy_and_gaps(copies, 0, float("inf"))[0] / 1e9 / steps,
         "kernels": sum(not event[0].startswith(("Memcpy", "Memset")) for event in inside) / float(steps),
         "launches": sum("Launch" in event[0] for event in within) / float(steps),
         "copies": _counted((event[0] for event in copies), steps),
@@ -308,13 +311,6 @@ def _waits(name):
     return any(word in name + " " for word in _WAITING_CALLS) and "Async" not in name
 
 
-def _most_used(work):
-    used = {}
-    for event in work:
-        used[event[5]] = used.get(event[5], 0) + event[3] - event[2]
-    return max(used, key=used.get)
-
-
 def _first_given_after(edge_ns, work, given_ns):
     """When the GPU began the first work that the host gave after this moment; None where there is none."""
     return min((event[2] for event in work if given_ns.get(event[4], event[2]) >= edge_ns), default=None)
@@ -334,10 +330,6 @@ def _busy_and_gaps(work, begin_ns, end_ns):
     if at_ns < end_ns:
         gaps.append((at_ns, end_ns, None))
     return busy, gaps
-
-
-def _union(work):
-    return _busy_and_gaps(work, 0, float("inf"))[0]
 
 
 def _why(gap, given_ns, synced, waits_ns):

@@ -96,9 +96,8 @@ class Ending(object):
 
 def _together():
     """(are there several, is this the first of them)"""
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    distributed = _distributed(sys.modules.get("torch"))
+    if distributed is None:
         return False, True
     return distributed.get_world_size() > 1, distributed.get_rank() == 0
 
@@ -146,7 +145,7 @@ class Watch(object):
         self.gave_up = self._stopped = self._ended = False
         self.ending = None  # when the script is to be ended, if before its time
         self._looking = InferenceSteps(self._open, self._find_gpu)
-        self.stop_looking = _do_nothing  # leave the calls of modules alone again
+        self.stop_looking = lambda: None  # leave the calls of modules alone again
         self.thread = None  # the one that marks
         self.steps = self._looking  # where to tell of events; None while this process does not mark
         self._by = None
@@ -305,15 +304,11 @@ class Watch(object):
             return "other-thread"
         if self.saw_grad:
             return "grad-only"
-        return _reason_of_another(os.path.dirname(self._path)) or "no-backward"
-
-
-def _reason_of_another(folder):
-    try:
-        with open(os.path.join(folder, "attach.json")) as file:
-            return json.load(file).get("reason")
-    except Exception:
-        return None
+        try:
+            with open(os.path.join(os.path.dirname(self._path), "attach.json")) as file:
+                return json.load(file).get("reason") or "no-backward"
+        except Exception:
+            return "no-backward"
 
 
 def attach(torch, path):
@@ -330,16 +325,17 @@ def attach(torch, path):
     return watch
 
 
-def _do_nothing():
-    """There is nothing to undo."""
-
-
 def _is_first_rank(torch):
     """Is this the only process, or the first of those that train together?"""
+    distributed = _distributed(torch)
+    return os.environ.get("RANK", "0") == "0" if distributed is None else distributed.get_rank() == 0
+
+
+def _distributed(torch):
+    """torch.distributed, where processes train together."""
     distributed = getattr(torch, "distributed", None)
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank() == 0
-    return os.environ.get("RANK", "0") == "0"
+    together = distributed is not None and distributed.is_available() and distributed.is_initialized()
+    return distributed if together else None
 
 
 def _write_fingerprint(folder):

@@ -77,17 +77,17 @@ def _start(argv):
     pid = os.fork()
     if pid == 0:
         _become(argv)
+
+    def pass_on(number, frame):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
     for number in _FORWARDED:
-        signal.signal(number, lambda number, frame: _pass_on(pid, number))
+        signal.signal(number, pass_on)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
     return pid
-
-
-def _pass_on(pid, number):
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _become(argv):

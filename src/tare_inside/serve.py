@@ -150,8 +150,11 @@ def main(arguments):
         time.sleep(_LOOK_EVERY_S)
     ready_s = time.time() - begin
     if meets_in is not None:
-        _wait_for_the_others(meets_in)
-    _make(os.path.join(folder, LISTENS))
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        import launch
+
+        launch.wait_for_the_others(meets_in)
+    open(os.path.join(folder, LISTENS), "w").close()
     threads, counted = 0, 0.0
     while not os.path.exists(os.path.join(folder, DONE)):
         if time.time() - counted > _COUNT_EVERY_S:
@@ -181,18 +184,6 @@ def _not_ready(session, port, path, line):
             " and ".join(map(str, ports))
         )
     return why
-
-
-def _wait_for_the_others(folder):
-    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    import launch
-
-    launch.wait_for_the_others(folder)
-
-
-def _make(path):
-    with open(path, "w"):
-        pass
 
 
 if __name__ == "__main__":

@@ -40,7 +40,9 @@ def read(folder):
     summary, detail = _text(folder, SUMMARY), entries(_text(folder, DETAIL))
     values = dict(detail)
     if "result_validity" not in values:
-        raise ValueError("LoadGen left no result in {}: {}".format(os.path.join(folder, DETAIL), _errors(detail)))
+        errors = "; ".join(str(value) for key, value in detail if key and "error" in key and value)
+        why = errors[:300] or "it ended early."
+        raise ValueError("LoadGen left no result in {}: {}".format(os.path.join(folder, DETAIL), why))
     return {
         "result": values["result_validity"],
         "scenario": values.get("effective_scenario"),
@@ -76,11 +78,6 @@ def reasons(values):
 
 def _named(values, start):
     return {key[len(start) :]: value for key, value in values.items() if key.startswith(start)}
-
-
-def _errors(detail):
-    reported = [str(value) for key, value in detail if key and "error" in key and value]
-    return "; ".join(reported)[:300] or "it ended early."
 
 
 def _text(folder, name):
@@ -187,45 +184,28 @@ def settings(loadgen, job):
     requested.min_query_count = job["min_queries"]
     if job.get("max_queries") is not None:
         requested.max_query_count = job["max_queries"]
-    for name, value in _OF_SCENARIO[job["scenario"]](job).items():
+    for name, value in _of_scenario(job).items():
         if value is not None:
             setattr(requested, name, value)
     return requested
 
 
-def _single_stream(job):
-    return {
-        "single_stream_expected_latency_ns": int(_NS / job["target_qps"]),
-        "single_stream_target_latency_percentile": job.get("latency_percentile"),
-    }
-
-
-def _multi_stream(job):
-    return {
-        "multi_stream_expected_latency_ns": int(_NS / job["target_qps"]),
-        "multi_stream_target_latency_percentile": job.get("latency_percentile"),
-        "multi_stream_samples_per_query": job["samples_per_query"],
-    }
-
-
-def _server(job):
-    return {
-        "server_target_qps": float(job["target_qps"]),
-        "server_target_latency_ns": int(job["target_latency_s"] * _NS),
-        "server_target_latency_percentile": job.get("latency_percentile"),
-    }
-
-
-def _offline(job):
-    return {"offline_expected_qps": float(job["target_qps"])}
-
-
-_OF_SCENARIO = {
-    "SingleStream": _single_stream,
-    "MultiStream": _multi_stream,
-    "Server": _server,
-    "Offline": _offline,
-}
+def _of_scenario(job):
+    """The fields that only the job's scenario has."""
+    scenario, queries_per_s, percentile = job["scenario"], job["target_qps"], job.get("latency_percentile")
+    if scenario == "Offline":
+        return {"offline_expected_qps": float(queries_per_s)}
+    if scenario == "Server":
+        return {
+            "server_target_qps": float(queries_per_s),
+            "server_target_latency_ns": int(job["target_latency_s"] * _NS),
+            "server_target_latency_percentile": percentile,
+        }
+    start = {"SingleStream": "single_stream_", "MultiStream": "multi_stream_"}[scenario]
+    fields = {"expected_latency_ns": int(_NS / queries_per_s), "target_latency_percentile": percentile}
+    if scenario == "MultiStream":
+        fields["samples_per_query"] = job["samples_per_query"]
+    return {start + name: value for name, value in fields.items()}
 
 
 def log_settings(loadgen, folder):
@@ -261,7 +241,10 @@ def _nothing(indices):
 
 def run(job):
     """Be the system under test; LoadGen's own words and figures, and ours beside them."""
-    loadgen = _module()
+    try:
+        import mlperf_loadgen as loadgen
+    except ImportError:
+        raise ValueError(ABSENT)
     job = dict(job, any_batch=True)
     room = MOST_STEPS * (tasks.MOST_MARKS + 2) + infer.MARKS_APART
     task, tensors_on, ready_s = infer.made_ready(job, room)
@@ -284,14 +267,6 @@ def run(job):
     outcome["metrics"] = dict(figures(reported, loop.end_to_end_ns, loop.pre_ns), model_load_s=ready_s)
     outcome["threads"] = torch.get_num_threads()
     return outcome
-
-
-def _module():
-    try:
-        import mlperf_loadgen
-    except ImportError:
-        raise ValueError(ABSENT)
-    return mlperf_loadgen
 
 
 def figures(reported, end_to_end_ns, pre_ns):

@@ -98,19 +98,16 @@ def in_memory(job):
         )
     side = job.get("pixels")
     shape = model.INPUT if side is None else (model.INPUT[0], side, side)
-    images = noise((_count(job["batch"], shape),) + tuple(shape), DATA_SEED)
+    batch_bytes = 4 * job["batch"]
+    for size in shape:
+        batch_bytes *= size
+    count = job["batch"] * max(1, min(DISTINCT, MOST_BYTES // batch_bytes))
+    images = noise((count,) + tuple(shape), DATA_SEED)
     network = seeded(job["model"], job["seed"], (images[:SETTLING],), job["scale"])
     infer, tensors_on = open_backend(network, (images[: job["batch"]],), job)
     if tensors_on == "cuda":
         images = images.pin_memory()
     return InMemory(images, infer), tensors_on
-
-
-def _count(batch, shape):
-    item_bytes = 4
-    for size in shape:
-        item_bytes *= size
-    return batch * max(1, min(DISTINCT, MOST_BYTES // (item_bytes * batch)))
 
 
 def application(job):
@@ -222,25 +219,17 @@ def _nothing():
 
 def place(tensors_on, device, tick=None, wait=True):
     """`tensors_on` is where the back end wants its tensors, `device` where it computes."""
-    move = _as_they_are if tensors_on == "cpu" else _moving(torch.device(tensors_on))
-    waiting = _wait_for_stream if device == "cuda" and wait else _nothing
-    return Place(move, waiting, tick or _nothing)
+    wanted = torch.device(tensors_on)
 
-
-def _as_they_are(tensors):
-    return tensors
-
-
-def _moving(device):
     def move(tensors):
-        return tuple(tensor.to(device, non_blocking=True) for tensor in tensors)
+        return tuple(tensor.to(wanted, non_blocking=True) for tensor in tensors)
 
-    return move
+    def wait_for_stream():
+        """Only what this thread asked for: other requests in flight are none of its business."""
+        torch.cuda.current_stream().synchronize()
 
-
-def _wait_for_stream():
-    """Only what this thread asked for: other requests in flight are none of its business."""
-    torch.cuda.current_stream().synchronize()
+    move = (lambda tensors: tensors) if tensors_on == "cpu" else move
+    return Place(move, wait_for_stream if device == "cuda" and wait else _nothing, tick or _nothing)
 
 
 def without_gradients(work):

@@ -34,6 +34,7 @@ from tare_inside.gpu import GpuClock
 from tare_inside.launch import wait_for_the_others
 from tare_inside.programs import cold_epochs, running, training_loop
 from tare_inside.programs.running import program, read_job
+from tare_inside.programs.training_loop import nothing
 
 MOST_KEPT_ITEMS, MOST_KEPT_BYTES = 512, 256 << 20
 
@@ -156,10 +157,6 @@ def pieces_of(job):
     return job.get("accumulate") or 1
 
 
-def nothing(*_):
-    """Where there is nothing to wait for, and nothing to record."""
-
-
 def mover(job):
     """How to bring a tensor to the device."""
     if job["device"] == "cpu":
@@ -243,7 +240,8 @@ def saver(job, model, optimiser):
 def trained(job, ready, clock, saved, window=None):
     """Train; the loop's own answer, and what it took from the first fetch to the last kernel."""
     loop = training_loop.train if job["marked"] else training_loop.train_unmarked
-    note_epoch = partial(marks.interval, "epoch") if job["timing"] == "sync" else _note_no_epoch
+    # With `timing: async` the host is ahead of the GPU, whose last kernel of a pass says when it was over.
+    note_epoch = partial(marks.interval, "epoch") if job["timing"] == "sync" else nothing
 
     def after_epoch(epoch, begin_ns, end_ns):
         note_epoch(epoch, begin_ns, end_ns)
@@ -269,10 +267,6 @@ def trained(job, ready, clock, saved, window=None):
         clock.stop()
         reported["gpu_clock"] = mark_by_events(job, clock, done.waits, ready.steps)
     return done.losses, reported
-
-
-def _note_no_epoch(epoch, begin_ns, end_ns):
-    """With `timing: async` the host is ahead of the GPU, whose last kernel of a pass says when it was over."""
 
 
 def mark_by_events(job, clock, waits, steps_per_epoch):

@@ -23,12 +23,7 @@ import torch
 from tare_inside import marks
 
 ON_HOST = ("fetch", "copy", "compute", "step")
-BESIDE_GPU = (
-    "host_fetch",
-    "host_copy",
-    "host_compute",
-    "host_step",
-)  # timing: async, where the GPU's own are `step`...
+BESIDE_GPU = tuple("host_" + name for name in ON_HOST)  # timing: async, where the GPU's own are `step`...
 PHASES = ("forward", "backward", "optimiser")
 
 # What the loop needs. `move` brings a tensor to the device, `wait` waits until the device has done its work, `tick`
@@ -116,8 +111,8 @@ def computing_in_phases(forward, backward, optimise, tick, wait=None, steps=0, p
     A mini-batch may be put through in so many pieces, whose gradients add up before the one optimiser step.
     """
     names = PHASES[:2] * pieces + PHASES[2:]
-    write = _nothing if wait is None else marks.group(names, steps)
-    hold, now = wait or _nothing, marks.now_ns
+    write = nothing if wait is None else marks.group(names, steps)
+    hold, now = wait or nothing, marks.now_ns
 
     def compute(step, inputs, labels):
         total, times_ns, t0 = None, [], now()
@@ -159,8 +154,8 @@ def computing_between_ticks(forward, backward, optimise, tick):
     return compute
 
 
-def _nothing(*_):
-    """Where nothing is waited for, and nothing marked."""
+def nothing(*_):
+    """Where nothing is waited for, recorded or marked."""
 
 
 def parts_of(model, optimiser, loss_of):
@@ -201,18 +196,6 @@ class Nothing(object):
         return self
 
 
-def _forward(inputs, labels):
-    return inputs
-
-
-def _backward(loss):
-    pass
-
-
-def _optimise():
-    pass
-
-
 def marking_s(scratch, arrange, pieces=1):
     """Seconds a step that marking takes: the median of a few rounds.
 
@@ -220,7 +203,7 @@ def marking_s(scratch, arrange, pieces=1):
     to the file `scratch`, which is removed.
     """
     batches = [(Nothing(), Nothing())] * STEPS
-    parts = (_forward, _backward, _optimise)
+    parts = (lambda inputs, labels: inputs), nothing, nothing
     before = marks.opened()
     marks.open_marks(scratch, ROUNDS * STEPS * (_MARKS_A_STEP + _MARKS_A_PIECE * pieces))
     try:
@@ -241,14 +224,10 @@ def _spent_ns(loop, ready):
     return marks.now_ns() - begin_ns
 
 
-def no_wait():
-    """Where no device has to be waited for."""
-
-
 class Checkpoints(object):
     """Saves what `state()` gives, and keeps account of it. Nothing is made before the first one."""
 
-    def __init__(self, job, state, wait=no_wait):
+    def __init__(self, job, state, wait=nothing):
         self._every, self._same = job.get("checkpoint_every"), job.get("checkpoint_file") == "same"
         self._folder, self._state, self._wait = job.get("checkpoint_folder"), state, wait
         self.count = self.bytes = self.spent_ns = 0
