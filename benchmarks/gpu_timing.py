@@ -16,7 +16,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tare_inside import marks, named
+from tare_inside import marks
+from tare_inside.formats import make
 
 NETWORKS = {"lenet5": ("mnist", 28), "resnet18": ("cifar10", 224)}
 SHOWN = (
@@ -29,7 +30,7 @@ EPOCHS, BATCH = 3, 64
 def ran(folder: Path, model: str, steps: int, timing: str, phases: bool, pin: bool) -> dict[str, Any]:
     """The outcome of a training in a process of its own, with the seconds of each interval by step."""
     data, pixels = NETWORKS[model]
-    named.find("data", data).make(str(folder / data), steps * BATCH, 0)
+    make.make(data, str(folder / data), steps * BATCH, 0)
     workdir = folder / f"{model}-{timing}-{phases}-{pin}"
     workdir.mkdir()
     job = {

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader
 from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
 from tare_inside.data import gld23k, imagenet, mnist
+from tare_inside.formats import make
 
 ROUNDS = 7
 WORKERS = (0, 2)
@@ -53,7 +54,7 @@ def measure(rounds: int = ROUNDS) -> dict[str, Any]:
 
 def _pairs(folder: Path, transforms: Any, datasets: Any) -> Iterable[tuple[str, Pair]]:
     idx = folder / "mnist" / "MNIST" / "raw"
-    mnist.make(str(idx), MNIST_ITEMS, 0)
+    make.make("mnist", str(idx), MNIST_ITEMS, 0)
     (idx / mnist.IMAGES).with_name("t10k-images-idx3-ubyte").symlink_to(idx / mnist.IMAGES)
     (idx / mnist.LABELS).with_name("t10k-labels-idx1-ubyte").symlink_to(idx / mnist.LABELS)
     tensor = transforms.ToTensor()
@@ -77,7 +78,7 @@ def _pairs(folder: Path, transforms: Any, datasets: Any) -> Iterable[tuple[str, 
 def _image_folder(folder: Path) -> Path:
     """Photographs of GLD's size, two classes of them, in ImageFolder's layout."""
     made = folder / "gld"
-    gld23k.make(str(made), JPEG_ITEMS, 0)
+    make.make("gld23k", str(made), JPEG_ITEMS, 0)
     for number, path in enumerate(sorted((made / gld23k.IMAGES).iterdir())):
         place = folder / "folder" / "train" / f"n{number % 2:08d}"
         place.mkdir(parents=True, exist_ok=True)

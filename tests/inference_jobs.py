@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from tare_inside import marks, named
-from tare_inside.data import criteo, questions
+from tare_inside.formats import make
 from tare_inside.programs import infer
 
 SMALL = {"image": 0.05, "speech": 0.05, "question": 0.03, "recommendation": 0.0001}
@@ -70,9 +70,9 @@ def make_data(folder: Path) -> None:
     """Six items or more of each application's data, in the formats of the real ones."""
     _make_pictures(folder / "image", 6)
     _make_clips(folder / "speech", 6)
-    questions.make(str(folder / "question"), 6, 0)
+    make.make("questions", str(folder / "question"), 6, 0)
     lines = 6 * named.find("applications", "recommendation").LINES_AN_ITEM
-    criteo.make(str(folder / "recommendation"), lines, 0, processes=1)
+    make.make("criteo", str(folder / "recommendation"), lines, 0, processes=1)
 
 
 def _make_pictures(folder: Path, count: int) -> None:

@@ -22,6 +22,7 @@ from tare.parts.protocols import Mark
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.trial.tenants import prepare_workdir, remove_folders
 from tare_inside import named
+from tare_inside.formats import make
 from tare_inside.marks import load as load_marks
 
 FORKS = Path(__file__).parents[1] / "unit" / "inside" / "forked_programs.py"
@@ -199,7 +200,7 @@ def ran(study: dict[str, Any], folder: Path, data: Path) -> tuple[list[dict[str,
 def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_path: Path, data: Path) -> None:
     """Corrupt pictures are one level, and the next one works; test_failures.py has the other ways to fail."""
     folder = tmp_path / "pictures"
-    named.find("data", "imagenet").make(str(folder), 8, 0, processes=1)
+    make.make("imagenet", str(folder), 8, 0, processes=1)
     for path in sorted(folder.glob("train/*/*.JPEG"))[4:]:
         path.write_bytes(b"not a picture")
     base = {"model": "resnet18", "scale": 0.25, "pixels": 32, "batch": 4, "steps_per_epoch": 2, "epochs": 1}

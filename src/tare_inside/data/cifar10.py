@@ -31,14 +31,9 @@ _TRAIN = ["data_batch_{}".format(number) for number in range(1, _BATCHES + 1)]
 _TEST, _META = "test_batch", "batches.meta"
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "cifar10-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole; a fifth as many items again to test with."""
-    making.make(making.Order("cifar10", folder, count, seed, _BATCHES + 1), processes, report)
+def units(count):
+    """In how many units it is made; a fifth as many items again to test with."""
+    return _BATCHES + 1
 
 
 def maker(count, seed):

@@ -35,15 +35,9 @@ _BLOCK_BYTES = 1 << 16
 _LINE = re.compile(rb"[01](?:\t-?[0-9]*){13}(?:\t(?:[0-9a-f]{8})?){26}\r?\n?$")
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "criteo-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole."""
-    units = (count + _UNIT - 1) // _UNIT
-    making.make(making.Order("criteo", folder, count, seed, units), processes, report)
+def units(count):
+    """In how many units it is made."""
+    return (count + _UNIT - 1) // _UNIT
 
 
 def maker(count, seed):

@@ -35,15 +35,9 @@ _SMALLEST, _LARGEST = 45000, 300000
 _UNIT = 16  # pictures
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "gld23k-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole."""
-    units = 1 + (count + _UNIT - 1) // _UNIT
-    making.make(making.Order("gld23k", folder, count, seed, units), processes, report)
+def units(count):
+    """In how many units it is made."""
+    return 1 + (count + _UNIT - 1) // _UNIT
 
 
 def maker(count, seed):

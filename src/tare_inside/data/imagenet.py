@@ -36,15 +36,9 @@ _MEDIAN_BITS = 5.09  # with the shapes above: 135 kB a file
 _UNIT = 16  # pictures
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "imagenet-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole."""
-    units = (count + _UNIT - 1) // _UNIT
-    making.make(making.Order("imagenet", folder, count, seed, units), processes, report)
+def units(count):
+    """In how many units it is made."""
+    return (count + _UNIT - 1) // _UNIT
 
 
 def maker(count, seed):

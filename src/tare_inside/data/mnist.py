@@ -10,7 +10,6 @@ import os
 import random
 import struct
 
-from tare_inside.formats import make as making
 from tare_inside.formats import pictures
 
 TITLE = "MNIST"
@@ -29,14 +28,9 @@ _LAYOUTS = ("", "raw", os.path.join("MNIST", "raw"))  # the files themselves, or
 _MEAN, _DEVIATION = 0.1307, 0.3081
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "mnist-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole."""
-    making.make(making.Order("mnist", folder, count, seed, units=1), processes, report)
+def units(count):
+    """In how many units it is made."""
+    return 1
 
 
 def maker(count, seed):

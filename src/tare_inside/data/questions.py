@@ -23,14 +23,9 @@ _A_PARAGRAPH, _AN_ARTICLE = 5, 220  # questions
 _STARTS = ("What", "Who", "When", "Where", "Which", "How many", "Why")
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "questions-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole."""
-    making.make(making.Order("questions", folder, count, seed, units=1), processes, report)
+def units(count):
+    """In how many units it is made."""
+    return 1
 
 
 def maker(count, seed):

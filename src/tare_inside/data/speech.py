@@ -27,15 +27,9 @@ _TRANSCRIPT = ".trans.txt"
 _SPOKEN_WORDS = (36, 44)
 
 
-def folder_name(count, seed):
-    """The folder that holds this synthetic data set, under wherever data sets are kept."""
-    return "speech-{}-{}".format(count, seed)
-
-
-def make(folder, count=ITEMS, seed=0, processes=None, report=None):
-    """Make the data set unless it is there, whole."""
-    units = (count + _A_CHAPTER - 1) // _A_CHAPTER
-    making.make(making.Order("speech", folder, count, seed, units), processes, report)
+def units(count):
+    """In how many units it is made."""
+    return (count + _A_CHAPTER - 1) // _A_CHAPTER
 
 
 def maker(count, seed):

@@ -40,8 +40,9 @@ _READ_WHOLE_BYTES = 64 << 20  # up to this size a set is read through before it 
 class Order(object):
     """What is to be made, and where: values only, the same in every process."""
 
-    def __init__(self, data, folder, count, seed, units):
-        self.data, self.folder, self.count, self.seed, self.units = data, folder, count, seed, units
+    def __init__(self, data, folder, count, seed):
+        self.data, self.folder, self.count, self.seed = data, folder, count, seed
+        self.units = named.find("data", data).units(count)
 
     def said(self):
         """What the manifest says of it; a folder that says something else holds another data set."""
@@ -75,12 +76,13 @@ def make_named(name, folder, count, seed, processes=None, report=None):
     if sentence is not None:
         raise ValueError(sentence)
     claim(folder, {"data": name, "count": count, "seed": seed})
-    data.make(folder, count, seed, processes, report)
+    make(name, folder, count, seed, processes, report)
     forget(os.path.join(folder, CLAIM))
 
 
-def make(order, processes=None, report=None):
+def make(name, folder, count, seed, processes=None, report=None):
     """Make what is not there yet; `report(done, count)` hears of it, in items."""
+    order = Order(name, folder, count, seed)
     known = read_json(os.path.join(order.folder, MANIFEST)) or {}
     if any(known.get(key, value) != value for key, value in order.said().items()):
         raise ValueError("{}: it holds another data set already. Name another folder.".format(order.folder))

@@ -214,7 +214,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, words: tuple[str, ...], cod
 
 
 def test_a_whole_data_set_is_described(tmp_path: Path) -> None:
-    cifar10.make(str(tmp_path), 50, 0)
+    make.make("cifar10", str(tmp_path), 50, 0)
     shown = tare("device", "data", "check", str(tmp_path)).stdout
     said = json.loads(tare("device", "data", "check", str(tmp_path), "--json").stdout)
 
@@ -225,7 +225,7 @@ def test_a_whole_data_set_is_described(tmp_path: Path) -> None:
 
 
 def test_one_that_was_not_made_by_tare_is_told_by_its_looks(tmp_path: Path) -> None:
-    cifar10.make(str(tmp_path), 50, 0)
+    make.make("cifar10", str(tmp_path), 50, 0)
     for name in (make.MANIFEST, make.LISTING):
         (tmp_path / name).unlink()
     said = make.look(str(tmp_path))
@@ -234,7 +234,7 @@ def test_one_that_was_not_made_by_tare_is_told_by_its_looks(tmp_path: Path) -> N
 
 
 def test_what_is_broken_is_named_and_the_exit_says_so(tmp_path: Path) -> None:
-    cifar10.make(str(tmp_path), 50, 0)
+    make.make("cifar10", str(tmp_path), 50, 0)
     top = tmp_path / "cifar-10-batches-py"
     (top / "data_batch_2").write_bytes(b"short")
     (top / "test_batch").unlink()
@@ -265,9 +265,8 @@ def test_an_empty_folder_is_not_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", named.names("data"))
 def test_each_data_set_is_recognised_as_itself_alone(tmp_path: Path, name: str) -> None:
     data = named.find("data", name)
-    data.make(str(tmp_path), 4, 0, processes=1)
+    make.make(name, str(tmp_path), 4, 0, processes=1)
 
     assert [other for other in named.names("data") if named.find("data", other).recognise(str(tmp_path))] == [name]
     assert make.look(str(tmp_path))["problems"] == []
     assert data.obstacle(str(tmp_path), 1) is None
-    assert data.folder_name(4, 0) == f"{name}-4-0"

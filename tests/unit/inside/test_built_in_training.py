@@ -16,6 +16,7 @@ from tare.base.host import LocalHost
 from tare.parts.workloads.torch_train import TorchTrain
 from tare_inside import marks, named
 from tare_inside.data import mnist
+from tare_inside.formats import make
 from tare_inside.models import LeNet5
 from tare_inside.programs import running, train, training_loop
 
@@ -23,7 +24,7 @@ from tare_inside.programs import running, train, training_loop
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "mnist"
-    mnist.make(str(folder), 400, 0)
+    make.make("mnist", str(folder), 400, 0)
     return folder
 
 

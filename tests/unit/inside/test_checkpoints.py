@@ -10,14 +10,14 @@ import torch
 
 from inference_jobs import outcome_and_marks
 from tare_inside import marks
-from tare_inside.data import mnist
+from tare_inside.formats import make
 from tare_inside.programs import train, training_loop
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "mnist"
-    mnist.make(str(folder), 100, 0)
+    make.make("mnist", str(folder), 100, 0)
     return folder
 
 

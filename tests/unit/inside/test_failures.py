@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from tare_inside import marks
-from tare_inside.data import imagenet, mnist
+from tare_inside.formats import make
 from tare_inside.programs import running, train
 
 Ended: TypeAlias = Callable[..., tuple[int, str]]
@@ -22,14 +22,14 @@ JOB = {"model": "resnet18", "batch": 64, "workers": 4, "prefetch": 2, "pixels": 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "mnist"
-    mnist.make(str(folder), 64, 0)
+    make.make("mnist", str(folder), 64, 0)
     return folder
 
 
 @pytest.fixture
 def pictures(tmp_path: Path) -> Path:
     folder = tmp_path / "imagenet"
-    imagenet.make(str(folder), 6, 0, processes=1)
+    make.make("imagenet", str(folder), 6, 0, processes=1)
     return folder
 
 
@@ -91,7 +91,7 @@ def test_a_class_count_that_does_not_fit_names_the_field_and_the_data(ended: End
 def test_a_mini_batch_that_memory_does_not_hold_names_the_field(
     tmp_path: Path, program_forks: Callable[..., None]
 ) -> None:
-    mnist.make(str(tmp_path / "many"), 10_000, 0)
+    make.make("mnist", str(tmp_path / "many"), 10_000, 0)
     order = job(tmp_path, data_path=str(tmp_path / "many"), batch=10_000, steps_per_epoch=1)
     program_forks(["tare_inside.programs.train", order, str(tmp_path), 150 << 20])  # the first layer makes 188 MB
 

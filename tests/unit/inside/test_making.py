@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tare_inside.data import cifar10, gld23k, wikipedia
 from tare_inside.formats import make
 
 MAKE = [sys.executable, str(make.__file__)]
@@ -35,34 +34,34 @@ def names(folder: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "cifar10"
-    cifar10.make(str(folder), 25, 3, processes=1)
+    make.make("cifar10", str(folder), 25, 3, processes=1)
     return folder
 
 
 @pytest.mark.parametrize("processes", [2, 20])
 def test_the_number_of_processes_changes_nothing(once: Path, tmp_path: Path, processes: int) -> None:
-    cifar10.make(str(tmp_path), 25, 3, processes=processes)
+    make.make("cifar10", str(tmp_path), 25, 3, processes=processes)
 
     assert digest(tmp_path) == digest(once)
     assert names(tmp_path) == names(once)
 
 
 def test_pictures_are_the_same_whichever_process_makes_them(tmp_path: Path) -> None:
-    gld23k.make(str(tmp_path / "one"), 36, 0, processes=1)
-    gld23k.make(str(tmp_path / "two"), 36, 0, processes=2)
+    make.make("gld23k", str(tmp_path / "one"), 36, 0, processes=1)
+    make.make("gld23k", str(tmp_path / "two"), 36, 0, processes=2)
 
     assert digest(tmp_path / "one") == digest(tmp_path / "two")
 
 
 def test_another_seed_makes_other_files(once: Path, tmp_path: Path) -> None:
-    cifar10.make(str(tmp_path), 25, 4, processes=1)
+    make.make("cifar10", str(tmp_path), 25, 4, processes=1)
 
     assert digest(tmp_path) != digest(once)
 
 
 def test_progress_goes_up_to_the_count(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-    cifar10.make(str(tmp_path), 30, 0, processes=2, report=lambda done, total: heard.append((done, total)))
+    make.make("cifar10", str(tmp_path), 30, 0, processes=2, report=lambda done, total: heard.append((done, total)))
 
     assert heard[0] == (0, 30)
     assert heard[-1] == (30, 30)
@@ -81,7 +80,7 @@ def test_whatever_was_lost_or_broken_is_made_again_as_it_was(
 ) -> None:
     """From any state: some files gone or damaged, the manifest there or not, the log cut off anywhere."""
     folder = tmp_path_factory.mktemp("broken")
-    cifar10.make(str(folder), 25, 3, processes=1)
+    make.make("cifar10", str(folder), 25, 3, processes=1)
     listed = make.listing(str(folder)) or {}
     if not finished:
         lines = [{"data": "cifar10", "count": 25, "seed": 3}]
@@ -90,7 +89,7 @@ def test_whatever_was_lost_or_broken_is_made_again_as_it_was(
         (folder / make.MANIFEST).unlink()
     for number in broken:
         damage(folder / sorted(listed)[number], how)
-    cifar10.make(str(folder), 25, 3, processes=1)
+    make.make("cifar10", str(folder), 25, 3, processes=1)
 
     assert digest(folder) == digest(once)
     assert names(folder) == names(once)
@@ -105,7 +104,7 @@ def damage(path: Path, how: str) -> None:
 
 
 def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    wikipedia.make(str(tmp_path / "whole"), 192, 0)
+    make.make("wikipedia", str(tmp_path / "whole"), 192, 0)
     folder = tmp_path / "killed"
     making_it = subprocess.Popen([*MAKE, "wikipedia", str(folder), "192", "0"], start_new_session=True)
     log = folder / make.LOG
@@ -130,7 +129,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_a_worker_that_dies_is_an_error_and_not_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(OSError, match="ended early"):
-        cifar10.make(str(tmp_path), 25, 3, processes=2)
+        make.make("cifar10", str(tmp_path), 25, 3, processes=2)
 
     assert not (tmp_path / make.MANIFEST).exists()
 
@@ -156,7 +155,7 @@ def test_another_data_set_is_not_made_over_one_that_is_there(tmp_path: Path, nam
 def test_one_that_was_begun_is_not_gone_on_with_as_another(tmp_path: Path) -> None:
     (tmp_path / make.LOG).write_bytes(make.json_line({"data": "cifar10", "count": 9, "seed": 0}))
     with pytest.raises(ValueError, match="another data set was begun there"):
-        cifar10.make(str(tmp_path), 25, 3)
+        make.make("cifar10", str(tmp_path), 25, 3)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

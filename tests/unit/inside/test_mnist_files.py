@@ -17,7 +17,7 @@ from tare_inside.formats import make
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "mnist"
-    mnist.make(str(folder), 200, 1)
+    make.make("mnist", str(folder), 200, 1)
     return folder
 
 
@@ -45,36 +45,36 @@ def test_the_manifest_says_count_seed_and_digests(folder: Path) -> None:
 
 
 def test_the_same_seed_makes_the_same_files_and_another_seed_others(folder: Path, tmp_path: Path) -> None:
-    mnist.make(str(tmp_path / "same"), 200, 1)
-    mnist.make(str(tmp_path / "other"), 200, 2)
+    make.make("mnist", str(tmp_path / "same"), 200, 1)
+    make.make("mnist", str(tmp_path / "other"), 200, 2)
 
     assert (tmp_path / "same" / mnist.IMAGES).read_bytes() == (folder / mnist.IMAGES).read_bytes()
     assert (tmp_path / "other" / mnist.IMAGES).read_bytes() != (folder / mnist.IMAGES).read_bytes()
 
 
 def test_what_is_there_and_whole_is_not_made_again(tmp_path: Path) -> None:
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
 
     assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
     assert set(before) == {mnist.IMAGES, mnist.LABELS, make.MANIFEST, make.LISTING}
 
 
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
     good = (tmp_path / mnist.IMAGES).read_bytes()
     (tmp_path / mnist.IMAGES).write_bytes(good[:-1] + b"\xff")
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
 
     assert (tmp_path / mnist.IMAGES).read_bytes() == good
 
 
 def test_a_run_that_was_killed_before_the_manifest_starts_over(tmp_path: Path) -> None:
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
     (tmp_path / make.MANIFEST).unlink()
     (tmp_path / mnist.LABELS).write_bytes(b"half")
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
 
     assert mnist.obstacle(str(tmp_path), 20) is None
 
@@ -133,7 +133,7 @@ def test_too_few_images_for_an_epoch_are_named(folder: Path) -> None:
 def test_files_that_are_not_what_they_should_be_are_refused(
     tmp_path: Path, name: str, content: bytes, said: str
 ) -> None:
-    mnist.make(str(tmp_path), 20, 0)
+    make.make("mnist", str(tmp_path), 20, 0)
     (tmp_path / name).write_bytes(content)
 
     assert said in (mnist.obstacle(str(tmp_path), 1) or "")

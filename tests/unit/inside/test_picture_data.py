@@ -17,7 +17,7 @@ from torchvision_shim import import_torchvision
 
 from tare_inside.data import cifar10, gld23k, imagenet, mnist
 from tare_inside.data.cifar10 import array, pickled
-from tare_inside.formats import pictures, synthetic
+from tare_inside.formats import make, pictures, synthetic
 from tare_inside.formats.make import chance
 
 COLOUR = {"mean": pictures.MEAN, "std": pictures.DEVIATION}
@@ -32,21 +32,21 @@ def levels_apart(ours: torch.Tensor, theirs: torch.Tensor, deviation: tuple[floa
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "imagenet"
-    imagenet.make(str(folder), 12, 5, processes=1)
+    make.make("imagenet", str(folder), 12, 5, processes=1)
     return folder
 
 
 @pytest.fixture(scope="module")
 def landmarks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "gld23k"
-    gld23k.make(str(folder), 10, 5, processes=1)
+    make.make("gld23k", str(folder), 10, 5, processes=1)
     return folder
 
 
 @pytest.fixture(scope="module")
 def batches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "cifar10"
-    cifar10.make(str(folder), 50, 5, processes=1)
+    make.make("cifar10", str(folder), 50, 5, processes=1)
     return folder
 
 
@@ -184,7 +184,7 @@ def test_a_picture_that_is_missing_or_broken_is_named(tmp_path: Path, damage: An
 
 
 def test_a_truncated_picture_is_found_by_looking(tmp_path: Path) -> None:
-    gld23k.make(str(tmp_path), 2, 0, processes=1)
+    make.make("gld23k", str(tmp_path), 2, 0, processes=1)
     path = next((tmp_path / "images").iterdir())
     path.write_bytes(path.read_bytes()[:20000])
 
@@ -313,6 +313,6 @@ def test_the_binary_version_of_cifar_is_read(tmp_path: Path) -> None:
 
 
 def test_mnist_can_be_had_larger(tmp_path: Path) -> None:
-    mnist.make(str(tmp_path), 5, 0)
+    make.make("mnist", str(tmp_path), 5, 0)
 
     assert mnist.Dataset(str(tmp_path), pixels=32)[2][0].shape == (1, 32, 32)

@@ -20,34 +20,35 @@ from torchvision_shim import import_torchvision
 
 from tare_inside.data import criteo, questions, speech, wikipedia
 from tare_inside.data.criteo import Lines, count_lines
+from tare_inside.formats import make
 from tare_inside.formats import tokens as words
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "wikipedia"
-    wikipedia.make(str(folder), 40, 1, processes=1)
+    make.make("wikipedia", str(folder), 40, 1, processes=1)
     return folder
 
 
 @pytest.fixture(scope="module")
 def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "speech"
-    speech.make(str(folder), 22, 1, processes=1)
+    make.make("speech", str(folder), 22, 1, processes=1)
     return folder
 
 
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "questions"
-    questions.make(str(folder), 230, 1)
+    make.make("questions", str(folder), 230, 1)
     return folder
 
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "criteo"
-    criteo.make(str(folder), 3000, 1)
+    make.make("criteo", str(folder), 3000, 1)
     return folder
 
 

@@ -57,7 +57,7 @@ def make(
     need(scale is None or items is None, "give either --scale or --items, not both.")
     data = _find(name)
     count = items or max(1, round(data.ITEMS * (scale or 1.0)))
-    into = (folder or _own_folder(data, count, seed)).absolute()
+    into = (folder or _own_folder(name, count, seed)).absolute()
     begin_s = time.monotonic()
     with _progress(f"making {data.TITLE}", into) as report:
         _make(data, name, into, count, seed, processes, report)
@@ -145,10 +145,10 @@ def _inside(name: str) -> Any:
     return importlib.import_module(f"tare_inside.formats.{name}")
 
 
-def _own_folder(data: Any, count: int, seed: int) -> Path:
-    from tare.drivers.storage.placing import data_dir
+def _own_folder(name: str, count: int, seed: int) -> Path:
+    from tare.drivers.storage.placing import synthetic_folder
 
-    return data_dir() / str(data.folder_name(count, seed))
+    return synthetic_folder(name, count, seed)
 
 
 @contextmanager

@@ -523,9 +523,9 @@ def data_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare" / "data"
 
 
-def synthetic_folder(data: str, count: int) -> Path:
+def synthetic_folder(data: str, count: int, seed: int = DATA_SEED) -> Path:
     """The folder of a synthetic data set of so many items."""
-    return data_dir() / str(named.find("data", data).folder_name(count, DATA_SEED))
+    return data_dir() / f"{data}-{count}-{seed}"
 
 
 def make_synthetic(host: Host, data: str, count: int) -> None:
