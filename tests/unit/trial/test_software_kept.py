@@ -195,9 +195,9 @@ def test_what_changes_while_it_is_listed_is_not_kept(inside, packages) -> None:
 def test_software_on_a_file_system_with_times_of_its_own_is_listed_each_time(inside, host, packages) -> None:
     (packages / "sitecustomize.py").write_text(
         "import sys\nif sys.argv[0].endswith('fingerprint.py'):\n"
-        "    sys.path.insert(0, sys.argv[0].rsplit('/', 2)[0])\n    from tare_inside import place\n"
-        "    real = place.file_systems\n"
-        "    place.file_systems = lambda mounts=None, folders=None: {**real(mounts, folders), 'one': 'squashfs'}\n"
+        "    sys.path.insert(0, sys.argv[0].rsplit('/', 2)[0])\n    from tare_inside import launch\n"
+        "    real = launch.file_systems\n"
+        "    launch.file_systems = lambda mounts=None, folders=None: {**real(mounts, folders), 'one': 'squashfs'}\n"
     )
     wait_until_old()
     assert inside()["python"] == inside()["python"]
