@@ -146,7 +146,7 @@ def test_the_sensor_behind_a_figure_is_told_apart_from_the_conditions():
     assert ours("0.11a", found).remarks == ("energy of the GPU",)
     assert ours("0.11a", found).conditions == ours("0.11a", store).conditions
     assert ours("0.11a", store).remarks == ()
-    assert ours("0.5", found).as_json()["remarks"] == ["from gpu.power_w: the GPU alone"]
+    assert ours("0.5", found).as_json()["remarks"] == ("from gpu.power_w: the GPU alone",)
 
 
 def test_what_a_scale_does_to_our_figure_is_told_of_that_scale_alone():

@@ -14,7 +14,6 @@ from tare.cli.studies import built_in
 from tare.figures.steps import job_metrics, step_metrics, steps_from
 from tare.papers.claims import metrics as claimed
 from tare.papers.claims.deciding import every_claim
-from tare.papers.pages.rows import plainly_printed
 from tare.papers.tables.model import ByClaim, Change, names, number, paper, read
 from tare.papers.tables.picking import pick
 from tare.papers.tables.rows import studies_of
@@ -48,7 +47,7 @@ def test_no_two_rows_have_the_same_id():
 
 def test_a_row_does_not_say_in_its_quantity_what_is_printed_beside_it():
     for row in (row for name in names() for row in paper(name).rows):
-        assert f"({plainly_printed(row)})" not in row.quantity, row.id
+        assert f"({row.paper.text()})" not in row.quantity, row.id
         sides = ", ".join(f"{name} {value}" for name, value in row.paper.sides.items())
         assert not sides or sides not in row.quantity, row.id
 
@@ -220,7 +219,7 @@ def test_a_number_that_the_paper_does_not_print_is_marked_and_follows_from_those
     marked = [row for name in names() for row in paper(name).rows if "change" in row.paper.derived]
     assert len(marked) > 20
     for row in marked:
-        assert f"{row.paper.change} (derived)" in plainly_printed(row)
+        assert f"{row.paper.change} (derived)" in row.paper.text()
         *_, old, new = [number(value) for value in row.paper.sides.values()]
         assert new / old == pytest.approx(number(row.paper.change), rel=0.002), row.id
     totals = {row.id for row in paper("s2").rows if "one" in row.paper.derived}

@@ -38,7 +38,8 @@ def answers_text(
     """
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     others = [answer for answer in found if answer.word == NOT_MEASURED]
-    lines = [_summary(found)]
+    counts = Counter(sorted(answer.word for answer in found))
+    lines = [", ".join(_counted(count, word) for word, count in counts.items())]
     for answer in measured:
         lines += ["", *_answer(answer, width)]
     if others and brief:
@@ -70,18 +71,12 @@ def _how(command: str, ready: Collection[str], scale: str | None = None) -> str:
     return at_scale if study_of(command) in ready else "no ready study for it yet"
 
 
-def _summary(found: Sequence[Answer]) -> str:
-    counts = Counter(sorted(answer.word for answer in found))
-    return ", ".join(_counted(count, word) for word, count in counts.items())
-
-
 def _counted(count: int, word: str) -> str:
     """`1 holds here`, `2 do not hold here`."""
     return f"{count} {word if count == 1 else word.replace('does', 'do').replace('holds', 'hold')}"
 
 
 def _answer(answer: Answer, width: int) -> list[str]:
-    where = f" ({answer.where})" if answer.where else ""
     cells = [
         pad(answer.word, _WORD_WIDTH),
         pad(answer_effect(answer), _EFFECT_WIDTH),
@@ -89,7 +84,7 @@ def _answer(answer: Answer, width: int) -> list[str]:
         answer_place(answer),
     ]
     return [
-        *wrap(safe_text(f"{answer.statement}{where}"), width, indent="    "),
+        *wrap(safe_text(_told(answer)), width, indent="    "),
         *_lines("  ".join(cells), width, "  ", keep_blanks=True),
         *_lines(f"{answer.why} Rests on {count_text(len(answer.trials), 'trial')}.", width, "  "),
     ]
@@ -205,6 +200,7 @@ def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
 
 
 def _told(answer: Answer) -> str:
+    """What is claimed, and of which population where there are several."""
     where = f" ({answer.where})" if answer.where else ""
     return f"{answer.statement}{where}"
 
@@ -214,8 +210,6 @@ def _within(share: float | None) -> float | None:
 
 
 def _domain(measured: Sequence[Answer]) -> list[float]:
-    ends = [
-        within for answer in measured for end in (answer.effect, answer.low, answer.high)
-        if (within := _within(end)) is not None
-    ]  # fmt: skip
-    return [min([*ends, -0.05]) * 1.1, max([*ends, 0.05]) * 1.1]
+    ends = [_within(end) for each in measured for end in (each.effect, each.low, each.high)]
+    known = [end for end in ends if end is not None]
+    return [min([*known, -0.05]) * 1.1, max([*known, 0.05]) * 1.1]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from string import ascii_lowercase
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tare.analysis.labels import WHOLE
 from tare.analysis.sentences import too_few_for_interval
@@ -224,12 +224,11 @@ def _heading(whys: Mapping[str, str], notes: Notes) -> str:
     """The reason in whole where all machines have the same, else each machine's in short, with its letter."""
     if len(set(whys.values())) == 1:
         return next(iter(whys.values()))
-    return "; ".join(f"{name}: {_in_short(why, notes)}" for name, why in whys.items())
-
-
-def _in_short(why: str, notes: Notes) -> str:
-    head, whole = parted(why)
-    return f"{head}{notes.mark(reason_notes(why))}" if head else whole
+    told = []
+    for name, why in whys.items():
+        head, whole = parted(why)
+        told.append(f"{name}: {head}{notes.mark(reason_notes(why))}" if head else f"{name}: {whole}")
+    return "; ".join(told)
 
 
 _HALVED = -0.5
@@ -262,13 +261,9 @@ def decrease(share: float) -> float:
     return 1 / (1 + share) - 1
 
 
-def _decrease_number(times: float) -> str:
-    return f"{times:.3g}x" if abs(times) < 1000 else f"{times:,.0f}x"
-
-
 _FACTOR = _Way(lambda share: 1 + share, times)
 _LESS = _Way(lambda share: 1 / (1 + share), times, "{} less")
-_DECREASE = _Way(decrease, _decrease_number, "decreases by {}")
+_DECREASE = _Way(decrease, lambda times: f"{times:.3g}x" if abs(times) < 1000 else f"{times:,.0f}x", "decreases by {}")
 _NO_DECREASE = _Way(lambda share: 1 + share, times, "rises to {}")
 
 
@@ -324,17 +319,12 @@ _SHARE = "_share"  # how the name of a share ends
 
 def printed_text(row: Row, notes: Notes = NO_NOTES) -> str:
     """`bare 3.91 ms, container 6.01 ms: +53.7 % (p)`: as the paper has it, and a letter for what is wrong with it."""
-    return f"{plainly_printed(row)}{notes.mark(hazard_notes(row))}"
-
-
-def plainly_printed(row: Row) -> str:
-    """The same without the letter."""
-    return row.paper.text()
+    return f"{row.paper.text()}{notes.mark(hazard_notes(row))}"
 
 
 def row_text(row: Row, notes: Notes) -> str:
     """`median power (bare 43.7 W, container 40.8 W) (p)`: a row that nobody has measured, after its number."""
-    return f"{row.quantity} ({plainly_printed(row)}){notes.mark(hazard_notes(row))}"
+    return f"{row.quantity} ({row.paper.text()}){notes.mark(hazard_notes(row))}"
 
 
 def ours_text(ours: Ours, notes: Notes = NO_NOTES, printed: str = "") -> str:
@@ -346,18 +336,10 @@ def ours_text(ours: Ours, notes: Notes = NO_NOTES, printed: str = "") -> str:
         return not_here(ours.why, notes)
     if ours.word is None:
         said = _figures(ours, printed)
-    else:
-        said = "; ".join(_worded(each, notes) for each in (ours, *ours.also))
+    else:  # `holds (torch 2.13.0): +1.6 % [+0.4, +2.9], 6 blocks`: a claim, and of which population
+        several = (ours, *ours.also)
+        said = "; ".join(f"{each.word}{where_text(each.where, notes)}: {_change(each)}" for each in several)
     return safe_text(f"{said}{notes.mark(cell_notes(ours))}")
-
-
-def _worded(ours: Ours, notes: Notes) -> str:
-    """`holds (torch 2.13.0): +1.6 % [+0.4, +2.9], 6 blocks`: a claim, and of which population."""
-    return f"{ours.word}{where_text(ours.where, notes)}: {_change(ours)}"
-
-
-def _counted(ours: Ours) -> str:
-    return count_text(ours.n, "block" if ours.paired else "trial")
 
 
 def _figures(ours: Ours, printed: str) -> str:
@@ -366,7 +348,9 @@ def _figures(ours: Ours, printed: str) -> str:
     texts = _texts(ours.metric, list(ours.sides.values()))
     sides = ", ".join(f"{_side(name, ours)} {text}" for name, text in zip(ours.sides, texts, strict=True))
     tainted = f"; tainted ({count_text(len(ours.taints), 'difference')})" if ours.taints else ""
-    said = _no_ratio(ours) if ours.zeros else f"{_change(ours, printed)}{_verdict(ours)}"
+    zeros = [f"{none} of {count_text(of, 'trial')} of {_side(name, ours)}" for name, (none, of) in ours.zeros.items()]
+    no_ratio = f"no ratio, since it is zero in {' and in '.join(zeros)}"
+    said = no_ratio if zeros else f"{_change(ours, printed)}{_verdict(ours)}"
     return f"{sides}: {said}{_per_mini_batch(ours)}{_elsewhere(ours, printed)}{tainted}"
 
 
@@ -381,20 +365,16 @@ def _side(name: str, ours: Ours) -> str:
     return metric_name(name) if ours.metric in ours.sides else WHOLE.get(name, name)
 
 
-def _no_ratio(ours: Ours) -> str:
-    """`no ratio, since it is zero in 4 of 6 trials of 0 workers`."""
-    counts = [f"{none} of {count_text(of, 'trial')} of {_side(name, ours)}" for name, (none, of) in ours.zeros.items()]
-    return f"no ratio, since it is zero in {' and in '.join(counts)}"
-
-
 def _value(ours: Ours) -> str:
     (value,) = ours.sides.values()
-    trials = count_text(ours.n, "trial") + _without_share(ours)
+    # ` (2 of 6 have none: writeback count is zero)`: there is nothing that it could have a share in.
+    zeros = (f" ({none} of {of} have none: {metric_name(whole)} is zero)" for whole, (none, of) in ours.zeros.items())
+    beside = f"{count_text(ours.n, 'trial')}{''.join(zeros)}{_per_mini_batch(ours)}{_other_values(ours)}"
     if ours.low is None or ours.high is None:
-        return f"{_texts(ours.metric, [value])[0]}, {trials}{_per_mini_batch(ours)}{_other_values(ours)}"
+        return f"{_texts(ours.metric, [value])[0]}, {beside}"
     text, low, high = _texts(ours.metric, [value, ours.low, ours.high])
     interval = "" if text == high == BELOW_LEAST else f" [{_number(low)}, {_number(high)}]"
-    return f"{text}{interval}, {trials}{_per_mini_batch(ours)}{_other_values(ours)}"
+    return f"{text}{interval}, {beside}"
 
 
 def _texts(metric: str, values: Sequence[float]) -> list[str]:
@@ -407,13 +387,6 @@ def _texts(metric: str, values: Sequence[float]) -> list[str]:
 def _number(text: str) -> str:
     """`31.0` of `31.0 %`."""
     return text.rpartition(" ")[0] or text
-
-
-def _without_share(ours: Ours) -> str:
-    """` (2 of 6 have none: writeback count is zero)`: there is nothing that it could have a share in."""
-    return "".join(
-        f" ({none} of {of} have none: {metric_name(whole)} is zero)" for whole, (none, of) in ours.zeros.items()
-    )
 
 
 def _other_values(ours: Ours) -> str:
@@ -434,7 +407,7 @@ def _change(ours: Ours, printed: str = "") -> str:
         told = figure_words(ours.kind, *known)
     else:
         told = " ".join(change_texts(known, printed, as_decrease=ours.as_decrease))
-    return f"{told}, {_counted(ours)}"
+    return f"{told}, {count_text(ours.n, 'block' if ours.paired else 'trial')}"
 
 
 def _verdict(ours: Ours) -> str:
@@ -449,14 +422,13 @@ def _verdict(ours: Ours) -> str:
 
 def _elsewhere(ours: Ours, printed: str) -> str:
     """The least and the greatest change of other configurations, and how many have none."""
-    told = []
-    known = known_change(ours)
+    told, known = "", known_change(ours)
     if ours.elsewhere and (known is not None or ours.zeros):
         ends = range_text(ours.elsewhere, known, printed, as_decrease=ours.as_decrease)
-        told.append(f"; {ends} in {count_text(len(ours.elsewhere), 'other configuration')}")
+        told = f"; {ends} in {count_text(len(ours.elsewhere), 'other configuration')}"
     if ours.without_ratio:
-        told.append(f"; no ratio in {count_text(ours.without_ratio, 'other configuration')}")
-    return "".join(told)
+        told += f"; no ratio in {count_text(ours.without_ratio, 'other configuration')}"
+    return told
 
 
 def machine_text(machine: Machine) -> str:
@@ -466,13 +438,15 @@ def machine_text(machine: Machine) -> str:
 
 
 def device_text(machine: Machine) -> str:
-    known = dict(machine.device)
-    told = [cpu_text(str(known[name])) for name in ("board", "cpu") if name in known]
-    told += [count_text(int(known["cores"]), "core")] if "cores" in known else []
-    told += [size_text(float(known["memory_bytes"]))] if "memory_bytes" in known else []
-    told += [str(known["gpu"])] if "gpu" in known else []
-    told += [f"kernel {known['kernel']}"] if "kernel" in known else []
-    return safe_text(", ".join(told))
+    words: Mapping[str, Callable[[Any], str]] = {
+        "board": lambda value: cpu_text(str(value)),
+        "cpu": lambda value: cpu_text(str(value)),
+        "cores": lambda value: count_text(int(value), "core"),
+        "memory_bytes": lambda value: size_text(float(value)),
+        "gpu": str,
+        "kernel": "kernel {}".format,
+    }
+    return safe_text(", ".join(words[name](value) for name, value in machine.device.items()))
 
 
 def software_text(machine: Machine) -> str:

@@ -142,8 +142,7 @@ def mark_rows(found: Answered) -> list[tuple[str, ...]]:
 def _mark(ours: Ours) -> str:
     if ours.word != NOT_HERE:
         return ours.word or "measured"
-    head, _ = parted(ours.why)
-    return f"not here: {head or ours.why}"
+    return f"not here: {parted(ours.why)[0] or ours.why}"
 
 
 def marks_sentence(found: Answered) -> str:

@@ -203,12 +203,6 @@ _ENERGY = "energy_j"  # what a baseload is taken from
 BETWEEN_WRITE_BACKS = "writeback_interval"
 
 
-def not_run(machine: Machine, study: str) -> str:
-    """There is no store of the study: the machine refused it, or nobody asked."""
-    said = machine.not_run.get(study)
-    return f"{study} was not run" if said is None else cannot_be_run(study, said)
-
-
 def missing_figure(held: StoreTrials, metric: str, records: Sequence[Record]) -> str:
     """No trial has the figure: what it takes, and what the machine said when it was asked for it."""
     if any(metric in record.metrics for record in records):
@@ -350,6 +344,11 @@ class RowSelection:
         """Rows that compare them the other way round have the same, too."""
         return frozenset(self._sides)
 
+    def of_sides(self, contest: Contest) -> list[list[Record]]:
+        """The records of the level that the other is compared with, and of that other."""
+        trials = [{one.trial for one in side} for side in (contest.theirs, contest.ours)]
+        return [[each for each in self.records if each.trial in those] for those in trials]
+
     @property
     def _sides(self) -> tuple[object, ...]:
         if self.contest is None:
@@ -360,9 +359,9 @@ class RowSelection:
 
 def pick(question: Measured, machine: Machine) -> list[RowSelection] | str:
     """Everything that the question can mean on this machine, the first being meant; or why it means nothing."""
-    stores = machine.of(question.study)
-    why = not_run(machine, question.study)
-    for held in stores:
+    refused_by = machine.not_run.get(question.study)
+    why = f"{question.study} was not run" if refused_by is None else cannot_be_run(question.study, refused_by)
+    for held in machine.of(question.study):
         found = _pick(question, held)
         if not isinstance(found, str):
             return found
@@ -403,7 +402,10 @@ def _pick(question: Measured, held: StoreTrials) -> list[RowSelection] | str:
     if isinstance(found, str):
         return found
     figures = (metric, *question.figures[len(question.metric) :])
-    about = _about(question, second)
+    # The settings that the row itself names; an emulated medium and the state of the cache are told anyway.
+    by = [question.by] if isinstance(question, Change) else []
+    named = [name for name in question.where if name not in (*second, CACHE)]
+    about = tuple(name for name in (*by, *named) if name != EMULATED)
     return [replace(each, about=about, figures=figures, told=_told(each, second, records)) for each in found]
 
 
@@ -460,13 +462,6 @@ def _without_ratio(picked: RowSelection, values: Sequence[tuple[float, ...]]) ->
     return replace(picked, values=tuple(values), zeros={name: count for name, count in zeros.items() if count[0]})
 
 
-def _about(question: Measured, second: Collection[str]) -> tuple[str, ...]:
-    """The settings that the row itself names; an emulated medium and the state of the cache are told anyway."""
-    by = (question.by,) if isinstance(question, Change) else ()
-    named = [name for name in question.where if name not in second and name != CACHE]
-    return tuple(name for name in (*by, *named) if name != EMULATED)
-
-
 def _told(picked: RowSelection, second: Mapping[str, Any], records: Sequence[Record]) -> tuple[str, ...]:
     """`2 workers`, where the row would have four; and how many trials are not among those that it compares."""
     levels = [called(name, level) for name, level in second.items() if is_number(level)]
@@ -506,16 +501,15 @@ def _(question: Within, held: StoreTrials, records: Sequence[Record], metric: st
     for around, group in _by_cell(having).items():
         picked = RowSelection(held, metric, names, tuple(group), around)
         values = [tuple(record.compared[name] for record in group) for name in names]
-        made.append(_without_ratio(picked, values) if _any_zero(values) else replace(picked, contest=_within(picked)))
+        if _any_zero(values):
+            made.append(_without_ratio(picked, values))
+            continue
+        theirs, ours = (
+            [Measurement(name, record.compared[name], str(record.block), trial=record.trial) for record in group]
+            for name in names
+        )
+        made.append(replace(picked, contest=Contest(metric, question.than, ours, theirs)))
     return made
-
-
-def _within(picked: RowSelection) -> Contest:
-    theirs, ours = (
-        [Measurement(name, record.compared[name], str(record.block), trial=record.trial) for record in picked.records]
-        for name in picked.names
-    )
-    return Contest(picked.names[1], picked.names[0], ours, theirs)
 
 
 @_sides.register
@@ -527,28 +521,21 @@ def _(question: Value, held: StoreTrials, records: Sequence[Record], metric: str
         return missing_figure(held, whole or metric, records)
     if whole is not None and not any(_positive(record, whole) for record in having):
         return nothing_to_share(held, whole, having)
-    groups = [(around, group, _shares(group, metric, whole)) for around, group in _by_cell(having).items()]
-    called_as = metric if whole is None else f"{metric.rpartition('_')[0]}_share"
-    return [
-        RowSelection(
-            held, called_as, (whole or "",), tuple(group), around,
-            values=(values,), zeros=_without(whole, group, values),
-        )
-        for around, group, values in groups
-        if values
-    ]  # fmt: skip
-
-
-def _shares(group: Sequence[Record], metric: str, whole: str | None) -> tuple[float, ...]:
-    """The figure of each trial, or its share in another; where there is nothing, nothing has a share in it."""
-    if whole is None:
-        return tuple(record.compared[metric] for record in group)
-    return tuple(record.compared[metric] / record.compared[whole] for record in group if _positive(record, whole))
-
-
-def _without(whole: str | None, group: Sequence[Record], values: Sequence[float]) -> dict[str, tuple[int, int]]:
-    lacking = len(group) - len(values)
-    return {whole: (lacking, len(group))} if whole is not None and lacking else {}
+    made = []
+    for around, group in _by_cell(having).items():
+        if whole is None:
+            values = tuple(record.compared[metric] for record in group)
+            made.append(RowSelection(held, metric, ("",), tuple(group), around, values=(values,)))
+            continue
+        # Where there is nothing, nothing has a share in it.
+        having_any = [record for record in group if _positive(record, whole)]
+        shares = tuple(record.compared[metric] / record.compared[whole] for record in having_any)
+        lacking = len(group) - len(shares)
+        zeros = {whole: (lacking, len(group))} if lacking else {}
+        share = f"{metric.rpartition('_')[0]}_share"
+        if shares:
+            made.append(RowSelection(held, share, (whole,), tuple(group), around, values=(shares,), zeros=zeros))
+    return made
 
 
 def _by_cell(records: Sequence[Record]) -> dict[str, list[Record]]:

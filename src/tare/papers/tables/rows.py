@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
@@ -14,7 +15,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.observations import energy_facts
 from tare.analysis.parity import ACCEL, differences, taints
 from tare.analysis.parity import EMULATED as TCG
-from tare.analysis.selection import Request, request
+from tare.analysis.selection import request
 from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Waterfall, waterfall
 from tare.base.errors import TareError
@@ -24,9 +25,18 @@ from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answ
 from tare.papers.claims.s4 import NO_BOARD
 from tare.papers.tables.model import ByClaim, Change, Paper, Row, Scalar
 from tare.papers.tables.model import paper as read_paper
-from tare.papers.tables.picking import Machine, Measured, RowSelection, cannot_be_run, is_set_by_any, pick, setting
+from tare.papers.tables.picking import (
+    Machine,
+    Measured,
+    RowSelection,
+    cannot_be_run,
+    is_number,
+    is_set_by_any,
+    pick,
+    setting,
+)
 from tare.records.model import Record
-from tare.records.trials import StoreTrials, grouped, is_usable
+from tare.records.trials import StoreTrials, collected, grouped, is_usable
 
 # In what the trials behind a row differ from the paper's, and what to know of its figure: told from the records.
 #
@@ -41,58 +51,36 @@ _ITEM_BYTES = 2**20  # no record has the size of an item: where ones of a MiB co
 _STEPS = ("epoch0_step_mean_s", "epoch0_step_s")  # the epoch that reads the medium in every state of the page cache
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What one trial asked of its medium, in items, and what that lets pass in a second."""
-
-    medium: str
-    requests: float
-    read_bytes: float | None  # None: no limit on bytes
-    a_second: float
-    at_once: float
-
-    @property
-    def may_be_felt(self) -> bool:
-        """Whether it asked for half of either limit or more, at a time or at once."""
-        by_bytes = [] if self.read_bytes is None else [self.read_bytes / _ITEM_BYTES]
-        passes = _SURELY * min([self.requests, *by_bytes])
-        return self.a_second >= passes or self.at_once >= passes * _SLICE_S
-
-
 def not_felt(records: Sequence[Record]) -> list[str]:
     """In words, each emulated medium that has probably slowed none of these trials."""
-    by_medium = grouped(filter(None, map(_medium_asked, records)), lambda asked: asked.medium)
-    return [
-        _words(medium, min(each.requests for each in several))
-        for medium, several in by_medium.items()
-        if not any(each.may_be_felt for each in several)
-    ]
+    told = []
+    for medium, several in collected(filter(None, map(_medium_asked, records))).items():
+        if not any(may_be_felt for _, may_be_felt in several):
+            requests = min(requests for requests, _ in several)
+            of = f"the {requests:g} requests per second and {int(requests * _SLICE_S)} at once"
+            what = f"less than half of {of} that it allows were requested"
+            told.append(f"the emulated {medium} probably slowed nothing: {what}")
+    return told
 
 
-def _medium_asked(record: Record) -> _Asked | None:
-    """None where there is no emulated medium, where memory held the data, or where the record does not tell."""
+def _medium_asked(record: Record) -> tuple[str, tuple[float, bool]] | None:
+    """The emulated medium, how many requests it lets pass in a second, and whether the trial may have felt a limit.
+
+    It may, where it asked for half of a limit or more, in a second or at once. None where there is no emulated medium,
+    where memory held the data, or where the record does not tell.
+    """
     medium, batch = record.settings.get(EMULATED), record.settings.get("workload.batch")
     step_s = next((record.metrics[name] for name in _STEPS if record.metrics.get(name)), None)
-    requests = _limit(record, "read_iops")
-    if reads(record.settings.get(CACHE)) == NEVER:
+    limits = ((record.facts.get("settled") or {}).get("storage") or {}).get("limits")
+    requests, read_bytes = (
+        limits.get(name) if isinstance(limits, Mapping) else None for name in ("read_iops", "read_bps")
+    )
+    if reads(record.settings.get(CACHE)) == NEVER or medium is None or batch is None or not step_s or not requests:
         return None
-    if medium is None or batch is None or step_s is None or requests is None:
-        return None
-    workers = record.settings.get("workload.workers") or 0
-    return _Asked(str(medium), requests, _limit(record, "read_bps"), batch / step_s, batch * max(1, workers))
-
-
-def _limit(record: Record, name: str) -> float | None:
-    """A limit of the medium, in a second, as the trial had it."""
-    settled = record.facts.get("settled") or {}
-    limits = (settled.get("storage") or {}).get("limits")
-    found = limits.get(name) if isinstance(limits, Mapping) else None
-    return float(found) if found else None
-
-
-def _words(medium: str, requests: float) -> str:
-    of = f"the {requests:g} requests per second and {int(requests * _SLICE_S)} at once"
-    return f"the emulated {medium} probably slowed nothing: less than half of {of} that it allows were requested"
+    items = min(float(requests), float(read_bytes) / _ITEM_BYTES if read_bytes else math.inf)
+    at_once = batch * max(1, record.settings.get("workload.workers") or 0)
+    may_be_felt = batch / step_s >= _SURELY * items or at_once >= _SURELY * items * _SLICE_S
+    return str(medium), (float(requests), may_be_felt)
 
 
 _DEVICE, _MODEL, _DATA = "workload.device", "workload.model", "workload.data"
@@ -149,7 +137,12 @@ def conditions(
     for name, theirs in paper.items():
         if name in without:
             continue
-        ours = {text(value): value for record in records if (value := _value_of(record, name)) is not None}
+        # Of the machine that a trial ran in, how it was run.
+        values = [
+            (record.facts.get("place") or {}).get("accel") if name == ACCEL else record.settings.get(name)
+            for record in records
+        ]
+        ours = {text(value): value for value in values if value is not None}
         said += [_word(name, value) for value in ours.values() if not any(_same(value, each) for each in theirs)]
     return tuple(dict.fromkeys(said))
 
@@ -184,11 +177,11 @@ def _in_place_of_modes(records: Sequence[Record]) -> list[str]:
     """`shares of the CPU's time in place of power modes`, where these vary and no mode was set."""
     if any(is_of_mode(name) and value is not None for record in records for name, value in record.settings.items()):
         return []
-    return [f"{words} in place of power modes" for name, words in STAND_INS.items() if _varies(records, name)]
-
-
-def _varies(records: Sequence[Record], name: str) -> bool:
-    return len({text(value) for record in records if (value := setting(record, name)) is not None}) > 1
+    return [
+        f"{words} in place of power modes"
+        for name, words in STAND_INS.items()
+        if len({text(value) for record in records if (value := setting(record, name)) is not None}) > 1
+    ]
 
 
 def _sources(records: Sequence[Record], figures: Sequence[str]) -> list[str]:
@@ -201,13 +194,6 @@ def _sources(records: Sequence[Record], figures: Sequence[str]) -> list[str]:
     return [words for words in told if words]
 
 
-def _value_of(record: Record, name: str) -> Any:
-    """A setting; of the machine that a trial ran in, how it was run."""
-    if name == ACCEL:
-        return (record.facts.get("place") or {}).get("accel")
-    return record.settings.get(name)
-
-
 def _word(name: str, value: Any) -> str:
     known = _WORDS.get(name)
     return known(value) if known is not None else f"{name.rpartition('.')[2]} {text(value)}"
@@ -215,10 +201,9 @@ def _word(name: str, value: Any) -> str:
 
 def _same(ours: Any, theirs: Scalar) -> bool:
     """Whether it is what the paper had; nothing is the same as what the library or the data have."""
-    if theirs is None:
-        return False
-    numbers = [each for each in (ours, theirs) if isinstance(each, int | float) and not isinstance(each, bool)]
-    return float(ours) == float(theirs) if len(numbers) == 2 else text(ours) == text(theirs)
+    if is_number(ours) and is_number(theirs):
+        return bool(ours == theirs)
+    return theirs is not None and text(ours) == text(theirs)
 
 
 Key: TypeAlias = tuple[object, ...]
@@ -258,10 +243,7 @@ class Ours:
     store: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        plain = {
-            name: list(getattr(self, name)) for name in ("taints", "conditions", "remarks", "elsewhere", "mini_batch")
-        }
-        return {**asdict(self), **plain, "also": [each.as_json() for each in self.also]}
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -400,7 +382,7 @@ def _judged(picked: Iterable[RowSelection]) -> dict[Key, Comparison]:
 
 def _judged_together(metric: str, family: Mapping[Key, RowSelection]) -> dict[Key, Comparison]:
     """A pair of sides counts once, also where another row turns it round."""
-    asked = _asked(next(iter(family.values())))
+    asked = request(next(iter(family.values())).held.study)
     contests = {key: each.contest for key, each in family.items() if each.contest is not None}
     # One cell is run twice: what it shows of the noise holds for all.
     known = largest_floor(each.noise for each in contests.values())
@@ -417,18 +399,15 @@ def _judged_together(metric: str, family: Mapping[Key, RowSelection]) -> dict[Ke
     return made
 
 
-def _asked(picked: RowSelection) -> Request:
-    return request(picked.held.study)
-
-
 def _ours(several: Sequence[RowSelection], judged: Mapping[Key, Comparison], paper: Paper, row: Row) -> Ours:
     first = several[0]
     said = conditions(first.records, first.held.study, paper.conditions, first.about)
     said += other_data(first.records, paper.data)
+    note = row.ours_note.get(_scale(first.held))  # what the file says of our figure at this scale
     ours = Ours(
         metric=first.metric,
         conditions=tuple(dict.fromkeys((*said, *first.told))),
-        remarks=(*remarks(first.records, first.figures), *_noted(row, first.held)),
+        remarks=(*remarks(first.records, first.figures), *([] if note is None else [note])),
         zeros=first.zeros,
         store=first.held.name,
         mini_batch=_mini_batch(first),
@@ -447,24 +426,16 @@ def _ours(several: Sequence[RowSelection], judged: Mapping[Key, Comparison], pap
 
 def _mini_batch(picked: RowSelection) -> tuple[float, ...]:
     """Of a row in seconds of an epoch: the medians of one mini-batch, side by side; nothing where a trial has none."""
-    contest = picked.contest
     sides: list[tuple[str, Sequence[Record]]]
-    if contest is None:
+    if picked.contest is None:
         sides = [(picked.metric, picked.records)] if len(picked.values) == 1 else []
     elif not picked.by:  # two figures of the same trials
         sides = [(name, picked.records) for name in picked.names]
     else:
-        trials = [{one.trial for one in side} for side in (contest.theirs, contest.ours)]
-        sides = [(picked.metric, tuple(each for each in picked.records if each.trial in those)) for those in trials]
+        sides = [(picked.metric, side) for side in picked.of_sides(picked.contest)]
     names = [(of_a_mini_batch(metric), records) for metric, records in sides]
     values = [[each.compared[name] for each in records if name in each.compared] for name, records in names if name]
     return tuple(median_estimate(side).value for side in values) if values and all(values) else ()
-
-
-def _noted(row: Row, held: StoreTrials) -> tuple[str, ...]:
-    """What the file says of our figure at the scale of this store."""
-    note = row.ours_note.get(_scale(held))
-    return () if note is None else (note,)
 
 
 def _change(ours: Ours, picked: RowSelection, found: Comparison) -> Ours:
@@ -504,10 +475,7 @@ def _taints(picked: RowSelection) -> tuple[str, ...]:
     contest = picked.contest
     if contest is None or not picked.by:
         return ()
-    ours, theirs = (
-        [record for record in picked.records if record.trial in {one.trial for one in side}]
-        for side in (contest.ours, contest.theirs)
-    )
+    theirs, ours = picked.of_sides(contest)
     found = differences(ours, theirs, level=contest.level, against=contest.against, by=picked.by)
     return tuple(taints(found))
 
@@ -547,13 +515,10 @@ def _of_machine(found: Answered, machine: Machine) -> Layers:
     if held is None:
         return Layers(machine.name, whole, None, why="`tare why` was not run, or its store was not kept")
     try:
-        return Layers(machine.name, whole, _apart(held), held.name, workload=_workload(held.records))
+        apart = waterfall(held.records, margin=request(held.study).margin)
     except TareError as error:
         return Layers(machine.name, whole, None, held.name, str(error))
-
-
-def _apart(held: StoreTrials) -> Waterfall:
-    return waterfall(held.records, margin=request(held.study).margin)
+    return Layers(machine.name, whole, apart, held.name, workload=_workload(held.records))
 
 
 def _workload(records: Sequence[Record]) -> str:
