@@ -34,8 +34,7 @@ from tare.drivers.containers import engine
 from tare.drivers.images import gather
 from tare.parts.probes.cgroup import Cgroup
 from tare.parts.probes.cpu import Cpu
-from tare.parts.probes.disk import Disk
-from tare.parts.probes.memory import Memory
+from tare.parts.probes.memory import Disk, Memory
 from tare.trial.sampler import Sampler
 
 PERIOD_S = 0.1

@@ -15,7 +15,7 @@ import pytest
 import warm_tare
 
 from tare.base.host import Job, LocalHost, Site
-from tare.drivers.presets import PRESETS, Preset
+from tare.drivers.torch_programs import PRESETS, Preset
 from tare.figures.steps import Steps, steps_from
 from tare.parts.find import find
 from tare.parts.protocols import Mark

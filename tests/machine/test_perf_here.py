@@ -12,7 +12,7 @@ from tare.base.host import LocalHost
 from tare.drivers.tracing import tracefs
 from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
-from tare.parts.probes.perf import Perf
+from tare.parts.probes.ftrace import Perf
 
 pytestmark = [pytest.mark.machine("perf", "root"), pytest.mark.holds("tracing")]
 

@@ -19,7 +19,7 @@ from tare.base.host import LocalHost, Site
 from tare.base.processes import mounts
 from tare.drivers.storage import placing
 from tare.drivers.storage.placing import open_files
-from tare.parts.controls.dirty import Dirty
+from tare.parts.controls.page_cache import Dirty
 from tare.parts.controls.storage import Storage
 from tare.parts.find import find
 from tare.parts.platforms.bare import Bare

@@ -138,7 +138,7 @@ def placed(image: str) -> str:
 
 def built_in_workload(name: str) -> dict[str, Any]:
     """A workload of the papers, in a size for a few seconds a trial, or any workload part that needs no fields."""
-    from tare.drivers.presets import PRESETS
+    from tare.drivers.torch_programs import PRESETS
     from tare.parts.find import find, names
 
     presets = {preset.name: preset.workload(quick=True) for preset in PRESETS}

@@ -48,7 +48,7 @@ def command(
     running anything; `tare why --image NAME -- COMMAND` measures it.
     """
     from tare.base.host import LocalHost
-    from tare.drivers.known_programs import advice
+    from tare.drivers.containers.oci import advice
     from tare.trial.facts import abilities, device_facts
 
     host = LocalHost()

@@ -12,7 +12,7 @@ import click
 from tare.base.errors import unknown_name
 from tare.cli import studies
 from tare.cli.scaffold import Verbs, json_option, need, print_json, width
-from tare.drivers.presets import PRESETS, Preset, preset
+from tare.drivers.torch_programs import PRESETS, Preset, preset
 from tare.parts.find import KINDS, Kind, find, names
 from tare_inside import named
 

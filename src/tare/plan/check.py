@@ -17,7 +17,7 @@ from tare.base.text import size_text
 from tare.drivers import nvidia
 from tare.drivers.cgroups.job import GroupPlatform
 from tare.drivers.containers.place import Container
-from tare.drivers.known_programs import conflicts
+from tare.drivers.power.everything import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import (
     Cell,

@@ -13,8 +13,8 @@ from typing import Any
 from tare.base.errors import TrialError
 from tare.base.host import Host, Job, RemoteDevice, Site
 from tare.drivers.cgroups.tree import hierarchies
-from tare.drivers.known_programs import running
 from tare.drivers.places import built_in_env
+from tare.drivers.power.everything import running
 from tare.parts.protocols import Platform
 from tare.trial.tenants import prepare_workdir, read_json, remove_folders
 from tare.trial.undo.journal import Journal

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 from tare.api.weighing import built_in_workload
 from tare.base.errors import StudyError
 from tare.cli import tare
-from tare.drivers.presets import PRESETS, Preset
+from tare.drivers.torch_programs import PRESETS, Preset
 from tare.parts.find import find
 from tare.studies.load import load
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tare.base.host import LocalHost
-from tare.drivers.known_programs import conflicts, running
+from tare.drivers.power.everything import conflicts, running
 from tare.plan.check import check
 from tare.plan.matrix import cells
 from tare.studies.model import Study

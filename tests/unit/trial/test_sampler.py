@@ -15,8 +15,7 @@ from tare.base.errors import TrialError
 from tare.base.host import Scope
 from tare.base.units import Channel
 from tare.parts.probes.cpu import Cpu
-from tare.parts.probes.disk import Disk
-from tare.parts.probes.memory import Memory
+from tare.parts.probes.memory import Disk, Memory
 from tare.parts.protocols import Probe, Reading
 from tare.records.spool import read_spool
 from tare.trial.sampler import Sampler, Samplers, Watch, pinned, spare_core

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
@@ -360,3 +361,38 @@ def number_in(host: Host, path: str) -> int | None:
     """The number in a file; None while it is not there or not written yet."""
     text = text_of(host, path)
     return int(text) if text.isdigit() else None
+
+
+# What is known of the versions of runc.
+
+_RUNC_VERSION = re.compile(r"\brunc version (\d+)\.(\d+)\.(\d+)")
+_ESCAPE_2024 = (1, 1, 12)
+_ESCAPE_2025 = {(1, 2): (1, 2, 8)}  # the older branch got the fix too; all others with 1.3.3
+_ESCAPE_2025_NEWEST = (1, 3, 3)
+
+
+def runc_advice(version_text: str) -> list[str]:
+    """Sentences about the version that `runc --version` names; none where it names none."""
+    found = _RUNC_VERSION.search(version_text)
+    if found is None:
+        return []
+    version = (int(found[1]), int(found[2]), int(found[3]))
+    fixed_2025 = _ESCAPE_2025.get(version[:2], _ESCAPE_2025_NEWEST)
+    known = []
+    if version < _ESCAPE_2024:
+        known.append("CVE-2024-21626")
+    if version < fixed_2025:
+        known.append("CVE-2025-31133")
+    if not known:
+        return []
+    number = ".".join(found.groups())
+    return [
+        f"runc {number} is of a version in which a hostile image can leave the container ({', '.join(known)}). "
+        "Distributions mend old versions without a new number, so look at theirs; run only images that you trust."
+    ]
+
+
+def advice(host: Host) -> list[str]:
+    """What to say about the runtime of this host; nothing where it has none."""
+    requested = host.run(["runc", "--version"])
+    return runc_advice(requested.out) if requested.code == 0 else []

@@ -2,9 +2,18 @@
 
 SHARED = {
     "cpu": ("cpu_quota", "cpu_set", "cpu_weight", "threads"),
-    "files": ("cold_layers", "io_limit", "root_files"),
-    "isolation": ("network", "output", "seccomp", "ulimits"),
-    "memory": ("allocator", "memory_limit", "shared_memory"),
+    "container": (
+        "allocator",
+        "cold_layers",
+        "io_limit",
+        "memory_limit",
+        "network",
+        "output",
+        "root_files",
+        "seccomp",
+        "shared_memory",
+        "ulimits",
+    ),
     "software": ("architecture", "device_state", "gpu_math", "instruction_set", "software"),
     "variables": ("bytecode", "caches", "debug_variables", "interconnect", "other_arguments", "other_variables"),
 }

@@ -1,7 +1,8 @@
 """The platforms, each in the file of its name, or with a near relative."""
 
 SHARED = {
-    "qemu": ("microvm", "qemu"),
-    "runc": ("crun", "runc"),
+    "apptainer": ("apptainer", "nspawn"),
+    "qemu": ("firecracker", "microvm", "qemu", "uml"),
+    "runc": ("containerd", "crun", "gvisor", "runc"),
 }
 """Files of several platforms, which are classes in it (see tare_inside/named.py); others have a file of their own."""

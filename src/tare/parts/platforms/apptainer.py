@@ -1,30 +1,323 @@
-"""A container of Apptainer (or Singularity), as clusters have it: one process, no daemon, with or without root."""
+"""Containers without a daemon and without anything that keeps them open: Apptainer and systemd-nspawn.
+
+Each command is a call of the program, in a control group of ours.
+"""
 
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
+from typing import ClassVar, Protocol
 
-from tare.base.host import Host, Site
-from tare.base.processes import is_root
+from tare.base.errors import TrialError
+from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
+from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.cgroups.job import may_make_groups
-from tare.drivers.containers.called import Call, CalledContainer, Root
-from tare.drivers.containers.oci import SHELLS_OWN
-from tare.drivers.containers.roots import OF_APPTAINER, Bind
-from tare.drivers.nvidia import handed_on
-from tare.parts.protocols import Json
+from tare.drivers import layers
+from tare.drivers.cgroups import limits, tree
+from tare.drivers.cgroups.job import Group, GroupProcess, Nested, entered, limited_group, may_make_groups, run_in_group
+from tare.drivers.containers import isolation, roots
+from tare.drivers.containers.oci import PATH, SHELLS_OWN
+from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.containers.roots import OF_APPTAINER, Bind, is_path, is_sif, unpacked
+from tare.drivers.nvidia import gpu_obstacles, handed_on
+from tare.drivers.places import Phases
+from tare.parts.protocols import Json, Leftover
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS_KEPT = 2000
+_KERNELS_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/etc")
+_MAKE_TARGETS = """
+while [ $# -gt 0 ]; do
+  case "$(realpath -m -- "$2")/" in
+    "$(realpath -m -- "$3")"/*) ;;
+    *) echo "$2 leads out of the container's root by a link of the image" >&2; exit 1 ;;
+  esac
+  if [ -d "$1" ]; then mkdir -p "$2"
+  elif [ ! -e "$2" ]; then mkdir -p "${2%/*}" && : > "$2"; fi || exit 1
+  shift 3
+done
+"""
+
+
+@dataclass(frozen=True)
+class Root:
+    """The folder or file that is the root, and what is bound on top."""
+
+    path: str
+    binds: Sequence[Bind]
+    writable: bool = False
+    over: str = ""  # a folder that what is written goes to, where the root itself is not for writing
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None
+
+
+class Call(Protocol):
+    """How every command line about one container goes."""
+
+    by_word: re.Pattern[str]  # variables that the program itself would heed: they are handed over on the command line
+    of_program: re.Pattern[str]  # variables that it sets in every container, whatever the image sets
+
+    def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
+        """What goes before a command that is started in `cwd`, with the variables of these names."""
+
+    def lent(self, env: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a job, as they are called in the environment of the program itself."""
+
+    def loud(self) -> Mapping[str, str]:
+        """Variables that have it report what goes wrong; none where it always does."""
+
+    def ended(self, argv: Sequence[str]) -> list[str]:
+        """A command, so that the program ends as it does."""
+
+
+class CalledContainer(Container):
+    """The root of such a container, its own folders in memory, and its control group."""
+
+    makes_run: ClassVar[bool] = False
+    """Whether the program itself makes a /run for each command."""
+    binds_layers: ClassVar[bool] = True
+    """Whether what is mounted inside of the root must be bound too."""
+
+    @classmethod
+    @abstractmethod
+    def program(cls, host: Host) -> str:
+        """The path of the program; empty where there is none."""
+
+    @abstractmethod
+    def call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> Call: ...
+
+    def common_obstacles(self, host: Host, title: str) -> list[Ruling]:
+        stopped = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
+        requested = self.user_inside(host) if self.user is not None else None
+        if requested is not None and requested.uid != identity(host).uid:
+            stopped.append(
+                obstacle("needs.root", f"{title} runs as the user that calls it: run tare as that user instead.")
+            )
+        if self.image is not None and is_path(self.image) and host.run(["test", "-e", self.image]).code != 0:
+            stopped.append(obstacle("needs.image", f"no image {self.image}: there is no such file or folder."))
+        return stopped
+
+    def make(self, host: Host, site: Site) -> InnerHost:
+        with ExitStack() as stack:
+            phases = Phases(host.clock)
+            with phases.timed("open.root"):
+                root = self._root(host, site, stack)
+                self._make_targets(host, root)
+                binds = self.bindable(host, root.binds, f"{site.scratch}/{site.name}")
+            group = self.group(host, site.name, stack)
+            if not group.folders:
+                stack.callback(tree.kill_named, host, site.name)
+            place = CalledPlace(host, site.name, group, self.call(host, site, root, binds), self.entry(group))
+            place.facts |= root.facts
+            with phases.timed("open.start"):
+                place.image = place.look_inside(root.image)
+            if self.image is not None:
+                place.find_python(self.python, needed=not site.layered)
+            return place.keep(stack.pop_all(), phases)
+
+    def bindable(self, host: Host, binds: Sequence[Bind], folder: str) -> Sequence[Bind]:
+        """The same, where the program does not take each of them as it is."""
+        return binds
+
+    def group(self, host: Host, name: str, stack: ExitStack) -> Group:
+        """A control group of ours, which each command starts in: the program's own would need systemd."""
+        return Group(host, limited_group(host, name, self, stack) if may_make_groups(host) else {})
+
+    def entry(self, group: Group) -> tuple[str, ...]:
+        """What goes before each call, so that it starts in the group."""
+        return entered(group.folders)
+
+    def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
+        folder = f"{site.scratch}/{site.name}"
+        stack.callback(_remove_own, host, site.name, folder)
+        host.run(["mkdir", "-p", "--", folder]).checked()
+        own = self._own(host, site, folder)
+        if self.image is not None:
+            return self._image_root(host, site, stack, own, self.image)
+        if not is_root(host):
+            bound = roots.bound_root(host, site, stack)
+            return Root(bound.path, [*own.kernels, *own.tmp, *bound.binds], facts=bound.facts)
+        files = {"/etc/hosts": roots.hosts_text(host, roots.host_name(host))}
+        if self.sees_all(host, site):
+            view = layers.compose(host, site, stack, files=files)
+            further = [Bind(layer.at, layer.point, writable=bool(layer.upper)) for layer in view.layers[1:]]
+            binds = [*own.kernels, *(further if self.binds_layers else []), *roots.view_binds(host, site)]
+            return Root(view.root, binds, writable=True, facts={"root": "overlay", **view.facts()})
+        path = layers.overlay(host, site, stack, files=files)
+        binds = [*own.kernels, *own.tmp, *roots.binds(host, site)]
+        return Root(path, binds, self.may_write(site), facts={"root": "overlay"})
+
+    def _image_root(self, host: Host, site: Site, stack: ExitStack, own: _Own, image: str) -> Root:
+        binds = [*own.kernels, *roots.image_binds(host, site, stack)]
+        own_tmp = [] if self.may_write(site) else own.tmp
+        over = _made(host, f"{site.scratch}/{site.name}/over") if self.may_write(site) else ""
+        here = isinstance(host, LocalHost)
+        if here and is_path(image) and is_sif(image) and self.runs_sif():
+            facts = {"root": "image", "image": "sif"}
+            return Root(image, [*binds, *own_tmp], over=over, facts=facts, image=ImageConfig())
+        found = unpacked(image) if here else None
+        facts = {"root": "image", **({"image_id": found.id} if found is not None and found.id else {})}
+        config = ImageConfig() if found is None else replace(found.config, user="")
+        if config.env and roots.hidden_by_tmp(config):
+            own_tmp = []
+        lower = image if found is None else str(found.root)
+        if not is_root(host):
+            return Root(lower, [*binds, *own_tmp], over=over, facts=facts, image=config)
+        path = layers.overlay(host, site, stack, lower=lower)
+        return Root(path, [*binds, *own_tmp], self.may_write(site), facts=facts, image=config)
+
+    @classmethod
+    def runs_sif(cls) -> bool:
+        """Whether the program takes a SIF file as it is; else it is unpacked."""
+        return False
+
+    def _own(self, host: Host, site: Site, folder: str) -> _Own:
+        """A /run, a /tmp and a /dev/shm of its own: file systems in memory where root can mount them, else folders."""
+        sizes = {
+            "/run": "mode=755,size=65536k",
+            "/tmp": "mode=1777",
+            "/dev/shm": f"mode=1777,size={self.shm_bytes(host)}",
+        }
+        if self.makes_run:
+            del sizes["/run"]
+        if is_root(host):
+            binds = {at: Bind(_made(host, f"{folder}/own{at}"), at, writable=True) for at in sizes}
+            for at, options in sizes.items():
+                flags = f"nosuid,nodev,{options}"
+                host.run(["mount", "-t", "tmpfs", _source(site.name), "-o", flags, binds[at].source]).checked()
+        else:
+            made = {at: f"{folder}/own{at}" for at in sizes} | {"/dev/shm": _shm(site.name)}
+            binds = {at: Bind(_made(host, path), at, writable=True) for at, path in made.items()}
+        return _Own([bind for at, bind in binds.items() if at != "/tmp"], [binds["/tmp"]])
+
+    def _make_targets(self, host: Host, root: Root) -> None:
+        """A folder or file for each mount to lie on: in what we made, and in the root if that is ours to write to."""
+        own = {bind.target: bind.source for bind in root.binds if bind.target in ("/run", "/tmp", "/dev/shm")}
+        ours = self.needs_targets(root)
+        words = [(bind.source, f"{root.path}{bind.target}", root.path) for bind in root.binds if ours]
+        words += [("/", f"{root.path}{path}", root.path) for path in (*_KERNELS_FOLDERS, "/usr") if ours]
+        for bind in root.binds:
+            for target, source in own.items():
+                if bind.target.startswith(f"{target}/"):
+                    words.append((bind.source, source + bind.target.removeprefix(target), source))
+        if words:
+            host.run(["sh", "-c", _MAKE_TARGETS, "targets", *(each for pair in words for each in pair)]).checked()
+
+    def needs_targets(self, root: Root) -> bool:
+        """Whether the program makes no places for mounts in this root by itself."""
+        return root.writable
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        tree.remove(host, cls.all_folders(host, name))
+        tree.kill_named(host, name)
+        layers.remove(host, name)
+        _remove_own(host, name)
+
+    @classmethod
+    def all_folders(cls, host: Host, name: str) -> dict[str, str]:
+        """Those of the control groups that a container of this name has, inner ones first."""
+        return tree.own_folders(host, name)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What a container has of its own: in any case, and where /tmp is not that of the root."""
+
+    kernels: Sequence[Bind]
+    tmp: Sequence[Bind]
+
+
+def _made(host: Host, path: str) -> str:
+    host.run(["mkdir", "-p", "--", path]).checked()
+    return path
+
+
+def _shm(name: str) -> str:
+    """The folder that stands for /dev/shm where we may not mount one."""
+    return f"/dev/shm/{name}-shm"
+
+
+def _source(name: str) -> str:
+    return f"tare:{name}"
+
+
+def _remove_own(host: Host, name: str, folder: str = "") -> None:
+    """Unmount the file systems in memory of this site, and remove the folder that they lie in; none is no error."""
+    own = [mount.point for mount in mounts(host) if (mount.kind, mount.source) == ("tmpfs", _source(name))]
+    for point in own:
+        layers.unmount(host, point)
+    above = [str(parent) for point in own for parent in PurePosixPath(point).parents if parent.name == name]
+    for each in dict.fromkeys([*([folder] if folder else []), *above, _shm(name)]):
+        host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()
+
+
+class CalledPlace(ContainerPlace):
+    """A root and a way to run in it; between commands nothing of it runs."""
+
+    def __init__(self, host: Host, name: str, group: Group, call: Call, entry: tuple[str, ...]) -> None:
+        super().__init__(host, name, group)
+        self._call = call
+        self._entry = entry
+        self._home = host.run(["sh", "-c", 'echo "${HOME:-/}"', "home"]).out.strip() or "/"
+        self._added: tuple[str, ...] = ()
+        self._images_own = False
+
+    def look_inside(self, image: ImageConfig | None) -> ImageConfig | None:
+        """Learn which variables are set inside without our doing: the program's, and those of an image."""
+        look = ["env", "-0"]
+        done = self.run(look)
+        if done.code != 0:  # it is begun once more, to hear why
+            told = self._run(look, loud) if (loud := self._call.loud()) else done
+            words = told.err.strip() or told.out.strip() or f"it ended with code {told.code} and printed nothing"
+            raise TrialError(f"no command could be started in the container {self.name}: {words[-_WORDS_KEPT:]}")
+        seen = done.out
+        env = dict(line.partition("=")[::2] for line in seen.split("\0") if "=" in line)
+        self._images_own = image is not None
+        if image is None:
+            self._added = tuple(env)
+            return None
+        self._added = tuple(name for name in env if self._call.of_program.fullmatch(name))
+        return replace(image, env={**{k: v for k, v in env.items() if k not in self._added}, **image.env})
+
+    def user(self) -> Identity:
+        return identity(self._host)
+
+    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
+        return self._run(argv, {}, limit_s, stdin)
+
+    def _run(self, argv: Sequence[str], more: Mapping[str, str], limit_s: float = 60, stdin: str = "") -> Completed:
+        client = ["env", "-i", f"PATH={PATH}", f"HOME={self._home}"]
+        client += [f"{name}={value}" for name, value in {**self._call.lent({}), **more}.items()]
+        command = [*self._entry, *client, *self._call.argv("/", ()), *self._call.ended(argv)]
+        if self._group.folders:
+            return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
+        return replace(self._host.run(command, limit_s=limit_s, stdin=stdin), argv=tuple(argv))
+
+    def spawn(self, job: Job) -> Process:
+        before = self._group.oom_kills()
+        env = {name: value for name, value in job.env.items() if not (self._images_own and name == "PATH")}
+        passed = {name: env[name] for name in env if _PLAIN.fullmatch(name) and not self._call.by_word.fullmatch(name)}
+        words = {name: value for name, value in env.items() if name not in passed}
+        words[tree.NAME_VARIABLE] = self.name
+        away = [part for name in self._added if name not in env for part in ("-u", name)]
+        inside = self._call.ended(["env", *away, *(f"{name}={value}" for name, value in words.items()), *job.argv])
+        client = {"PATH": PATH, "HOME": self._home, **self._call.lent(passed)}
+        command = (*self._entry, *self._call.argv(job.cwd, tuple(passed)), *inside)
+        return GroupProcess(self._host.spawn(Job(command, env=client)), self._group, before)
+
+
+# A container of Apptainer (or Singularity), as clusters have it: one process, with or without root.
 
 _PROGRAMS = ("apptainer", "singularity")
 _MISSING = "apptainer is not installed here: `apt-get install apptainer` (or your system's way, or a cluster's module)"
 # No environment, home, /tmp or working folder of the caller's; no right that a job does not need.
 _WALLS = ("--containall", "--no-eval", "--no-privs", "--uts", "--no-mount", "home,tmp,cwd,bind-paths")
-# What Apptainer sets itself, or appends to, or what the loader would heed in its own process.
-_BY_WORD = re.compile(
-    rf"PATH|HOME|PWD|PS1|PROMPT_COMMAND|TERM|(LD|APPTAINER|SINGULARITY)_\w+|GLIBC_TUNABLES|{SHELLS_OWN}"
-)
 
 
 class Apptainer(CalledContainer):
@@ -91,7 +384,10 @@ class _Exec:
     flags: tuple[str, ...]
     root: str
 
-    by_word = _BY_WORD
+    # What Apptainer sets itself, or appends to, or what the loader would heed in its own process.
+    by_word = re.compile(
+        rf"PATH|HOME|PWD|PS1|PROMPT_COMMAND|TERM|(LD|APPTAINER|SINGULARITY)_\w+|GLIBC_TUNABLES|{SHELLS_OWN}"
+    )
     of_program = OF_APPTAINER
 
     def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
@@ -113,3 +409,154 @@ def _mount(bind: Bind) -> str:
     words = ["type=bind", f"source={bind.source}", f"destination={bind.target}", *([] if bind.writable else ["ro"])]
     quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' if set(word) & set(',"') else word for word in words]
     return f"--mount={','.join(quoted)}"
+
+
+# A container of systemd-nspawn, with systemd's own system-call filter.
+
+_PROGRAM = "systemd-nspawn"
+_LEAST_VERSION = 250  # the first that takes values of variables from its own environment (`--setenv=NAME`)
+# Known to no systemd, so that it also runs where systemd is not the first process; nothing of the caller's is changed.
+_NSPAWN_WALLS = (
+    "--quiet", "--register=no", "--keep-unit", "--as-pid2", "--pipe", "--no-new-privileges=yes",
+    "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--settings=no",
+)  # fmt: skip
+# Several commands may run at the same time; /tmp is the root's or ours. Its own messages would be in a job's output.
+_SETTINGS = {"SYSTEMD_NSPAWN_LOCK": "0", "SYSTEMD_NSPAWN_TMPFS_TMP": "0", "SYSTEMD_LOG_TARGET": "null"}
+_LOUD = {"SYSTEMD_LOG_TARGET": "console", "SYSTEMD_LOG_COLOR": "0"}
+# It ends with 255 after any signal; a shell tells which. The semicolon keeps the shell from becoming the command.
+_ENDED = ("sh", "-c", '"$@"; exit $?', "sh")
+_CALLS = "calls"
+_BELOW = ("payload", "supervisor")
+_FOLDER = "/run/systemd/nspawn/propagate"
+
+
+class Nspawn(CalledContainer):
+    """Run in a container of systemd-nspawn: no network, no capabilities, systemd's system-call filter.
+
+    Each command is a `systemd-nspawn` of its own, as root; systemd need not run. `image` is run from a folder.
+    """
+
+    makes_run = True
+    binds_layers = False
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        stopped = self.common_obstacles(host, _PROGRAM)
+        if not self.program(host):
+            how = "`apt-get install systemd-container` (or your system's way)"
+            stopped.append(obstacle("needs.program", f"{_PROGRAM} is not installed here: {how} brings it."))
+        elif (version := _version(self.here(host)["version"])) < _LEAST_VERSION:
+            sentence = f"this is {_PROGRAM} of systemd {version}; it works from systemd {_LEAST_VERSION} on."
+            stopped.append(obstacle("needs.program", sentence))
+        if not is_root(host):
+            stopped.append(obstacle("needs.root", f"{_PROGRAM} works only as root."))
+        return stopped
+
+    def here(self, host: Host) -> dict[str, Json]:
+        return {"version": host.run([_PROGRAM, "--version"]).out.partition("\n")[0].removeprefix("systemd ")}
+
+    @classmethod
+    def program(cls, host: Host) -> str:
+        if host.run([_PROGRAM, "--version"]).code != 0:
+            return ""
+        return host.run(["sh", "-c", 'command -v -- "$1"', "found", _PROGRAM]).out.strip()
+
+    def needs_targets(self, root: Root) -> bool:
+        return True
+
+    def call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> Call:
+        kept = {f"CAP_{name}" for name in self.capabilities(host, site)}
+        dropped = [name for name in isolation.held_capabilities(host) if name not in kept]
+        flags = [
+            *_NSPAWN_WALLS,
+            f"--directory={root.path}",
+            f"--machine={site.name}",
+            f"--hostname={roots.host_name(host)}",
+            f"--drop-capability={','.join(dropped)}",
+            *(["--private-network"] if self.network == "none" else []),
+            *([] if root.writable else ["--read-only"]),
+            *(_bind(Bind(str(file.path), str(file.path), writable=True)) for file in handed_on(host, self.gpu)),
+            *(_bind(bind) for bind in binds),
+        ]
+        return _Spawn(self.program(host), tuple(flags))
+
+    def group(self, host: Host, name: str, stack: ExitStack) -> Group:
+        folders = limited_group(host, name, self, stack)
+        group = Nested(host, folders, below=self.all_folders(host, name))
+        stack.callback(tree.remove, host, group.below)
+        host.run(["mkdir", "-p", "--", *_calls(group)]).checked()
+        stack.callback(_remove_folder, host, name)
+        return group
+
+    def entry(self, group: Group) -> tuple[str, ...]:
+        return entered({key: folder for key, folder in group.folders.items() if key} | _calls(group))
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        super().sweep(host, name)
+        _remove_folder(host, name)
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        """Found by the groups that it is called in: between commands there is nothing else of it."""
+        above = [folder.removesuffix("/-") for folder in tree.every_folder(host, "-").values()]
+        words = ["-mindepth", "2", "-maxdepth", "2", "-type", "d", "-name", _CALLS, "-printf", "%h\\n"]
+        found = host.run(["find", *above, *words]).out.splitlines() if above else []
+        names = dict.fromkeys(folder.rpartition("/")[2] for folder in found)
+        return [Leftover(name, f"the {_PROGRAM} container {name}") for name in names]
+
+    @classmethod
+    def all_folders(cls, host: Host, name: str) -> dict[str, str]:
+        """It makes two groups below the one that it is called in, in the unified hierarchy and in systemd's own.
+
+        Version 2 takes no process in a group that hands controllers down, as it lets its caller's do: so that it is
+        called in a group that has none.
+        """
+        own = tree.every_folder(host, name)
+        calls = [f"{own[key]}/{_CALLS}" for key in ("", "name=systemd") if key in own]
+        return {path: path for each in calls for path in (*(f"{each}/{below}" for below in _BELOW), each)} | own
+
+
+@dataclass(frozen=True)
+class _Spawn:
+    """`systemd-nspawn`, with the flags of one container."""
+
+    program: str
+    flags: tuple[str, ...]
+
+    by_word = re.compile(rf"PATH|HOME|TERM|GLIBC_TUNABLES|NOTIFY_SOCKET|(LD|SYSTEMD|LISTEN|DBUS)_\w+|{SHELLS_OWN}")
+    of_program = re.compile(r"container\w*|NOTIFY_SOCKET|TERM|HOME|PWD|OLDPWD|SHLVL|_|USER|LOGNAME|LANG")
+
+    def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
+        return [self.program, *self.flags, f"--chdir={cwd}", *(f"--setenv={name}" for name in names)]
+
+    def lent(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Anyone can read a command line, so that values come by its own environment."""
+        return {**env, **_SETTINGS}
+
+    def loud(self) -> Mapping[str, str]:
+        return _LOUD
+
+    def ended(self, argv: Sequence[str]) -> list[str]:
+        return [*_ENDED, *argv]
+
+
+def _version(text: Json) -> int:
+    """Of `252 (252.39-1~deb12u2)`; 0 where it says nothing that is a number."""
+    found = re.match(r"\d+", str(text))
+    return int(found.group()) if found else 0
+
+
+def _remove_folder(host: Host, name: str) -> None:
+    """What it makes for each container to hand mounts to it, and leaves."""
+    host.run(["rmdir", "--ignore-fail-on-non-empty", "--", f"{_FOLDER}/{name}"])
+
+
+def _calls(group: Group) -> dict[str, str]:
+    """The groups that it is called in."""
+    return {key: folder for key, folder in group.where().items() if folder.endswith(f"/{_CALLS}")}
+
+
+def _bind(bind: Bind) -> str:
+    """Without what is mounted further down, as runc does it; a colon in a path is escaped."""
+    source, target = (path.replace("\\", "\\\\").replace(":", "\\:") for path in (bind.source, bind.target))
+    return f"--bind{'' if bind.writable else '-ro'}={source}:{target}:norbind"

@@ -2,8 +2,8 @@
 
 SHARED = {
     "cpu": ("cpu", "frequency"),
-    "ftrace": ("ftrace", "syscalls"),
-    "memory": ("memory", "page_cache"),
+    "ftrace": ("ftrace", "perf", "syscalls"),
+    "memory": ("disk", "memory", "page_cache"),
     "power": ("power_rails", "power_rapl"),
     "thermal": ("temperature", "thermal"),
 }

@@ -5,14 +5,242 @@ It is read from the device, so that a container, a guest and a bare process are 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
 from pydantic import PositiveInt
 
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, probe_note
-from tare.base.units import PositiveSeconds
-from tare.drivers.cgroups.files import ThreadSwitches, files_of, own_groups, threads_file
-from tare.drivers.kernel_files import FileFeed, is_gone, unreadable
+from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.kernel_files import (
+    Field,
+    FileFeed,
+    KernelFile,
+    Keyed,
+    Parser,
+    Rising,
+    is_gone,
+    keyed,
+    make_reading,
+    number,
+    pressure,
+    unreadable,
+    whole,
+)
 from tare.parts.protocols import Feed, Probe, Reading
+
+ParserFor: TypeAlias = Callable[[str], Parser]
+
+
+def _seconds(name: str, about: str = "") -> Channel:
+    return Channel(f"cgroup.{name}_s", "s", "counter", about)
+
+
+def _count(name: str, about: str = "") -> Channel:
+    return Channel(f"cgroup.{name}", "1", "counter", about)
+
+
+_CPU, _USER, _SYSTEM = _seconds("cpu"), _seconds("user"), _seconds("system")
+_THROTTLED = _seconds("throttled", "time for which the CPU quota stopped the group, summed over cores")
+_PERIODS = _count("nr_periods", "quota periods in which the group wanted to run")
+_TIMES_THROTTLED = _count("nr_throttled", "quota periods in which the quota was used up")
+_PRESSURE = _seconds("pressure_some", "time in which some task of the group waited for a core")
+_MEMORY = Channel("cgroup.memory_bytes", "bytes", "gauge", "with its page cache")
+_PEAK = Channel("cgroup.memory_peak_bytes", "bytes", "gauge", "the most since the group was made")
+_OOM_KILLS = _count("oom_kills", "tasks that the kernel ended for want of memory")
+_TASKS = Channel("cgroup.tasks", "1", "gauge", "processes and threads")
+_MINOR = _count("minor_faults", "page faults that needed no disk")
+_MAJOR = _count("major_faults", "page faults that had to wait for a disk")
+_READ = Channel("cgroup.read_bytes", "bytes", "counter", "from block devices, not from the page cache")
+_WRITTEN = Channel("cgroup.write_bytes", "bytes", "counter", "to block devices; late where the kernel writes back")
+_READS, _WRITES = _count("reads"), _count("writes")
+
+
+class Faults:
+    """Faults from memory.stat, where `pgfault` counts the major ones too."""
+
+    def __init__(self, prefix: str, text: str) -> None:
+        fields = (Field(f"{prefix}pgfault", _MINOR), Field(f"{prefix}pgmajfault", _MAJOR))
+        self._keyed = Keyed(fields, text)
+        self._minor = Rising()  # the two are flushed one after the other, so the difference may slip by a few
+        self.channels = (_MINOR, _MAJOR) if len(self._keyed.channels) == len(fields) else ()
+
+    def __call__(self, t_ns: int, text: str) -> list[Reading]:
+        faults, major = self._keyed(t_ns, text)
+        minor = self._minor(max(0.0, faults.value - major.value))
+        return [make_reading((t_ns, _MINOR.name, minor)), major]
+
+
+class BlkioOperations:
+    """A version 1 blkio file: `254:0 Read 4096` lines, summed over devices."""
+
+    def __init__(self, read: Channel, write: Channel) -> None:
+        self.channels = (read, write)
+
+    def __call__(self, t_ns: int, text: str) -> list[Reading]:
+        # No line for a device means that the group did not use it: zero is what the kernel says.
+        sums = {"Read": 0, "Write": 0}
+        for line in text.splitlines():
+            if line.startswith("Total "):
+                continue
+            _device, kind, value = line.split()
+            if kind in sums:
+                sums[kind] += whole(value)
+        pairs = zip(self.channels, sums.values(), strict=True)
+        return [make_reading((t_ns, channel.name, value)) for channel, value in pairs]
+
+
+class IoStat:
+    """Version 2 io.stat: `254:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0`, summed over devices."""
+
+    channels = (_READ, _WRITTEN, _READS, _WRITES)
+
+    def __call__(self, t_ns: int, text: str) -> list[Reading]:
+        sums = {"rbytes": 0, "wbytes": 0, "rios": 0, "wios": 0}
+        for word in text.split():
+            key, _, value = word.partition("=")
+            if key in sums:
+                sums[key] += whole(value)
+        pairs = zip(self.channels, sums.values(), strict=True)
+        return [make_reading((t_ns, channel.name, value)) for channel, value in pairs]
+
+
+_CLOCK_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_FAST = {  # what moves within a second and is worth a series; the rest matters as a sum, or never goes back
+    "cpuacct.usage",
+    "cpu.stat",
+    "memory.usage_in_bytes",
+    "memory.current",
+    "memory.stat",
+}
+_V1: Mapping[str, tuple[tuple[str, ParserFor], ...]] = {
+    "cpuacct": (
+        ("cpuacct.usage", number(_CPU, 1e-9)),
+        ("cpuacct.stat", keyed(Field("user", _USER, _CLOCK_TICK_S), Field("system", _SYSTEM, _CLOCK_TICK_S))),
+    ),
+    "cpu": (
+        (
+            "cpu.stat",
+            keyed(
+                Field("nr_periods", _PERIODS),
+                Field("nr_throttled", _TIMES_THROTTLED),
+                Field("throttled_time", _THROTTLED, 1e-9),
+            ),
+        ),
+    ),
+    "memory": (
+        ("memory.usage_in_bytes", number(_MEMORY)),
+        ("memory.max_usage_in_bytes", number(_PEAK)),
+        ("memory.stat", lambda text: Faults("total_", text)),  # total_: with the groups below
+        ("memory.oom_control", keyed(Field("oom_kill", _OOM_KILLS))),
+    ),
+    "blkio": (  # the recursive files are newer
+        ("blkio.throttle.io_service_bytes_recursive", lambda _: BlkioOperations(_READ, _WRITTEN)),
+        ("blkio.throttle.io_service_bytes", lambda _: BlkioOperations(_READ, _WRITTEN)),
+        ("blkio.throttle.io_serviced_recursive", lambda _: BlkioOperations(_READS, _WRITES)),
+        ("blkio.throttle.io_serviced", lambda _: BlkioOperations(_READS, _WRITES)),
+    ),
+    "pids": (("pids.current", number(_TASKS)),),
+}
+_V2: tuple[tuple[str, ParserFor], ...] = (
+    (
+        "cpu.stat",
+        keyed(
+            Field("usage_usec", _CPU, 1e-6),
+            Field("user_usec", _USER, 1e-6),
+            Field("system_usec", _SYSTEM, 1e-6),
+            Field("nr_periods", _PERIODS),
+            Field("nr_throttled", _TIMES_THROTTLED),
+            Field("throttled_usec", _THROTTLED, 1e-6),
+        ),
+    ),
+    ("cpu.pressure", pressure(_PRESSURE)),
+    ("memory.current", number(_MEMORY)),
+    ("memory.peak", number(_PEAK)),
+    ("memory.stat", lambda text: Faults("", text)),
+    ("memory.events", keyed(Field("oom_kill", _OOM_KILLS))),
+    ("io.stat", lambda _: IoStat()),
+    ("pids.current", number(_TASKS)),
+)
+
+
+def own_groups(host: Host, cgroups: Mapping[str, str]) -> dict[str, str]:
+    """Controller to folder, version 2 under "", without root groups: those count the whole device."""
+    apart = {name: folder for key, folder in cgroups.items() for name in key.split(",")}
+    return {name: folder for name, folder in apart.items() if not _is_root(host, name, folder)}
+
+
+def files_of(groups: Mapping[str, str]) -> list[KernelFile]:
+    """What to watch; a hybrid device has both kinds, and version 1 has the controllers there."""
+    tables = [(groups[controller], table) for controller, table in _V1.items() if controller in groups]
+    if "" in groups:
+        tables.append((groups[""], _V2))
+    return [
+        KernelFile(f"{folder}/{name}", parser_for, slow=name not in _FAST)
+        for folder, table in tables
+        for name, parser_for in table
+    ]
+
+
+def threads_file(groups: Mapping[str, str]) -> str | None:
+    """The file that lists every thread of the group."""
+    if "" in groups:
+        return f"{groups['']}/cgroup.threads"
+    return next((f"{folder}/tasks" for folder in groups.values()), None)
+
+
+def _is_root(host: Host, controller: str, folder: str) -> bool:
+    """Only a root group of version 1 has `release_agent`; only a root group of version 2 lacks `cgroup.events`."""
+    try:
+        host.read(f"{folder}/cgroup.events" if controller == "" else f"{folder}/release_agent")
+    except OSError:
+        return controller == ""
+    return controller != ""
+
+
+_CAVEAT = "at least: threads that came and went between two looks are not seen"
+VOLUNTARY = Channel("cgroup.voluntary_switches", "1", "counter", _CAVEAT)
+INVOLUNTARY = Channel("cgroup.involuntary_switches", "1", "counter", _CAVEAT)
+
+
+class ThreadSwitches:
+    """Sums over the threads that a cgroup lists; what an ended thread had counted stays in the sum."""
+
+    channels = (VOLUNTARY, INVOLUNTARY)
+
+    def __init__(self, host: Host, threads_file: str, limit: int) -> None:
+        self._host, self._threads_file, self._limit = host, threads_file, limit
+        self._counts: dict[str, tuple[int, int]] = {}  # of threads that live
+        self._ended = [0, 0]
+        self.most_threads = 0
+
+    def poll(self) -> list[Reading]:
+        """One look at the list and at every thread; raises OSError when the cgroup is gone."""
+        here = self._host.read(self._threads_file).split()
+        self.most_threads = max(self.most_threads, len(here))
+        known = list(self._counts)
+        fresh = [thread for thread in here if thread not in self._counts]
+        for thread in known + fresh[: max(0, self._limit - len(known))]:
+            self._look_at(thread)
+        t_ns = self._host.clock.now_ns()
+        voluntary, involuntary = map(sum, zip(self._ended, *self._counts.values(), strict=True))
+        return [Reading(t_ns, VOLUNTARY.name, voluntary), Reading(t_ns, INVOLUNTARY.name, involuntary)]
+
+    def _look_at(self, thread: str) -> None:
+        try:
+            self._counts[thread] = switches(self._host.read(f"/proc/{thread}/status"))
+        except OSError:
+            for kind, count in enumerate(self._counts.pop(thread, ())):
+                self._ended[kind] += count
+
+
+def switches(status: str) -> tuple[int, int]:
+    """Voluntary and involuntary switches from /proc/<thread>/status, where they are near the end."""
+    _, _, tail = status.rpartition("\nvoluntary_ctxt_switches:")
+    voluntary, _, involuntary = tail.partition("\nnonvoluntary_ctxt_switches:")
+    return whole(voluntary), whole(involuntary.partition("\n")[0])  # some kernels have another line after them
 
 
 class Cgroup(Probe):

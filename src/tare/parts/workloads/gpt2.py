@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.torch_programs import START_S, TRAINED, DecoderWorkload
+from tare.drivers.torch_programs import PASSES, START_S, DecoderWorkload
 from tare.parts.protocols import Machine
 from tare_inside.models import Gpt2
 
@@ -151,7 +151,7 @@ class Finetune(DecoderWorkload):
         return self.epochs * self.steps_per_epoch if self.marks else 0
 
     def guessed_s(self, machine: Machine) -> float | None:
-        passes = TRAINED + self.checkpointing - (self.method == "lora")  # adapters need no gradients of the weights
+        passes = PASSES + self.checkpointing - (self.method == "lora")  # adapters need no gradients of the weights
         tokens = self.batch * self.accumulate * self.length / _TOGETHER[self.device]
         return START_S + self.epochs * self.steps_per_epoch * (passes * tokens * self.token_s(machine) + _STEP_S)
 

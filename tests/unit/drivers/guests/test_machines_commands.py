@@ -10,8 +10,7 @@ from tare.base.host import Completed, LocalHost
 from tare.drivers.guests.boot import Export, Kernel
 from tare.drivers.guests.machine import Accel, BootContext, Choice
 from tare.parts import find
-from tare.parts.platforms.qemu import Microvm, Qemu
-from tare.parts.platforms.uml import Uml
+from tare.parts.platforms.qemu import Microvm, Qemu, Uml
 from tare.testing import FakeHost
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.parts.causes.isolation import Network
+from tare.parts.causes.container import Network
 from tare.parts.protocols import RuledOut, Side, Suspicion
 
 BARE = Side("bare metal", "bare", metrics={"wall_s": 8.0, "cpu_s": 8.0})

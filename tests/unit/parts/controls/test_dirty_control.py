@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from tare.base.errors import ControlNotHeld, TareError
-from tare.parts.controls.dirty import Dirty
+from tare.parts.controls.page_cache import Dirty
 from tare.testing import FakeHost
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls

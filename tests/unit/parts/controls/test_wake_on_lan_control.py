@@ -12,7 +12,7 @@ import pytest
 from knobs import DEAD, journal_in
 from tare.base.errors import TareError
 from tare.base.host import Completed
-from tare.parts.controls.wake_on_lan import WakeOnLan
+from tare.parts.controls.power import WakeOnLan
 from tare.testing import FakeHost
 from tare.trial.undo.knob import hold_controls
 from tare.trial.undo.restoration import restore

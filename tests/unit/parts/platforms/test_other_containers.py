@@ -15,11 +15,9 @@ import pytest
 from small_linux import SmallLinux, broken_openings
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Job, Site
-from tare.drivers.containers.called import _MAKE_TARGETS
-from tare.parts.platforms.containerd import Containerd, _environment
-from tare.parts.platforms.gvisor import Gvisor, Sandbox, _code
+from tare.parts.platforms.apptainer import _MAKE_TARGETS, Nspawn
 from tare.parts.platforms.lxc import Lxc
-from tare.parts.platforms.nspawn import Nspawn
+from tare.parts.platforms.runc import Containerd, Gvisor, Sandbox, _code, _environment
 from tare.parts.protocols import Platform
 from tare.testing import FakeHost
 

@@ -8,7 +8,7 @@ from small_linux import SmallLinux
 from tare.base.host import Completed
 from tare.base.processes import identity, is_root, ulimits
 from tare.drivers.cgroups import tree
-from tare.drivers.known_programs import advice, runc_advice
+from tare.drivers.containers.oci import advice, runc_advice
 from tare.testing import FakeHost
 
 

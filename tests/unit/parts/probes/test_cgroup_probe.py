@@ -2,8 +2,7 @@ import pytest
 
 from recorded import let_time_pass, recorded_host
 from tare.base.host import Scope
-from tare.drivers.cgroups.files import switches
-from tare.parts.probes.cgroup import Cgroup
+from tare.parts.probes.cgroup import Cgroup, switches
 
 
 def values(readings):

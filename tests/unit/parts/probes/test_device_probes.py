@@ -8,8 +8,7 @@ from tare.base.units import Channel
 from tare.drivers.kernel_files import FileFeed, KernelFile
 from tare.drivers.storage import placing
 from tare.parts.probes.cpu import Cpu
-from tare.parts.probes.disk import Disk
-from tare.parts.probes.memory import Memory
+from tare.parts.probes.memory import Disk, Memory
 from tare.parts.protocols import Reading
 from tare.testing import FakeHost
 

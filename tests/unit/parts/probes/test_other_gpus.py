@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers import other_gpus
 from tare.figures.power_series import sources
+from tare.parts.probes import gpu
 from tare.parts.probes.gpu import Gpu
 from tare.testing import FakeHost
 
@@ -130,7 +130,7 @@ class Library(ModuleType):
 def library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Library]:
     made = Library()
     monkeypatch.setitem(sys.modules, "amdsmi", made)
-    monkeypatch.setattr(other_gpus, "_opened", {})
+    monkeypatch.setattr(gpu, "_opened", {})
     yield made
 
 
@@ -188,8 +188,8 @@ def test_without_the_library_the_kernels_files_serve(monkeypatch, machine, capsy
         print("Unable to find libamd_smi.so")  # noqa: T201  (as it does; the sampler's answers go the same way)
         raise problem
 
-    monkeypatch.setattr(other_gpus, "_opened", {})
-    monkeypatch.setattr(other_gpus.importlib, "import_module", fails)
+    monkeypatch.setattr(gpu, "_opened", {})
+    monkeypatch.setattr(gpu.importlib, "import_module", fails)
 
     assert amd_readings(machine) == {"gpu.power_w": 9e-6}
     assert capsys.readouterr().out == ""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tare.parts.probes.ftrace import Syscalls
-from tare.parts.probes.perf import Perf
+from tare.parts.probes.ftrace import Perf, Syscalls
 from tare.testing import FakeHost
 
 

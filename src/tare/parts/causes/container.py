@@ -1,0 +1,320 @@
+"""What a container puts around a process: its files, memory, filter, limits, network, and an engine that takes its
+output.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+from tare.base.text import size_text
+from tare.parts.causes.cpu import stopped_s
+from tare.parts.causes.variables import ALLOCATION, env_cure, suspected_variables
+from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+
+_SLOW = {"fuse": 0.7, "fuse.": 0.7, "9p": 0.8, "virtiofs": 0.6, "nfs": 0.6, "nfs4": 0.6, "cifs": 0.6, "overlay": 0.2}
+
+
+class RootFiles(Cause):
+    """The container's file system: small files through an overlay, a FUSE mount, or a share of another machine."""
+
+    title: ClassVar[str] = "the container's file system"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        kinds = {
+            name: (slow.facts.get(f"file_system.{name}"), quick.facts.get(f"file_system.{name}"))
+            for name in ("work", "tmp")
+        }
+        differing = {name: pair for name, pair in kinds.items() if pair[0] and pair[1] and pair[0] != pair[1]}
+        ours, theirs = slow.env("TMPDIR"), quick.env("TMPDIR")
+        if not differing and ours == theirs:
+            return RuledOut("working folder and temporary files lie on the same kinds of file system.")
+        weights = [
+            weight for kind, _ in differing.values() for start, weight in _SLOW.items() if str(kind).startswith(start)
+        ]
+        told = [f"{name} lies on {ours}, {theirs} on the other side" for name, (ours, theirs) in differing.items()]
+        if ours == theirs:
+            return Suspicion(
+                weight=max(weights, default=0.2),
+                evidence=f"{'; '.join(told)}.",
+                cure="-v FOLDER:FOLDER for the data, or --tmpfs /tmp",
+                untried="the file system of a container cannot be exchanged alone; see the layer `mounts`.",
+            )
+        told.append(f"temporary files go to {ours or '/tmp'}, to {theirs or '/tmp'} on the other side (TMPDIR)")
+        return Suspicion(
+            weight=max([*weights, 0.5]),
+            evidence=f"{'; '.join(told)}.",
+            without={"env": {"TMPDIR": theirs}},
+            added={"env": {"TMPDIR": ours}},
+            cure=env_cure({"TMPDIR": theirs}),
+        )
+
+
+class ColdLayers(Cause):
+    """A cold page cache: libraries and interpreter of an image are read from the disk, as after a pull or a reboot."""
+
+    title: ClassVar[str] = "a cold page cache for the image's layers"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if not slow.fields.get("image") and not slow.fields.get("dockerfile"):
+            return RuledOut("it has no image: its files are the device's own.")
+        if slow.fields.get("warm"):
+            return RuledOut("the image's files were read before.")
+        ours, theirs = (side.metrics.get("major_faults", 0.0) for side in (slow, quick))
+        counted = "major_faults" in slow.metrics  # not of a command in an image without a Python
+        if counted and ours <= theirs + 20:
+            return RuledOut(f"{ours:.0f} pages came from the disk, {theirs:.0f} on the other side.")
+        evidence = "the first container after a pull reads its files from the disk; how much it read is not known."
+        return Suspicion(
+            weight=0.6 if counted else 0.15,
+            evidence=f"{ours:.0f} major faults, {theirs:.0f} on the other side." if counted else evidence,
+            without={"warm": True},
+            cure="run it once before, or read its files: "
+            "docker run --rm IMAGE sh -c 'find / -xdev -type f -exec cat {} + > /dev/null'",
+        )
+
+
+class IoLimit(Cause):
+    """The I/O limit: what is not in the page cache is read no faster than it allows."""
+
+    title: ClassVar[str] = "the I/O limit"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        rate = slow.fields.get("io_rate")
+        if not rate or rate == quick.fields.get("io_rate"):
+            return RuledOut("no limit on its reads and writes is known.")
+        waited, others = (side.metrics.get("wall_s", 0.0) - side.metrics.get("cpu_s", 0.0) for side in (slow, quick))
+        waits = f"; it waited for {waited:.1f} s, {others:.1f} s on the other side" if slow.metrics else ""
+        return Suspicion(
+            weight=0.8 if waited > others + 0.1 else 0.3,
+            evidence=f"it may read and write {size_text(float(rate))} of a disk in a second{waits}.",
+            without={"io_rate": None},
+            added={"io_rate": int(rate)},
+            cure="no --device-read-bps, --device-write-bps, or higher ones (--device-read-bps /dev/DISK:RATE)",
+        )
+
+
+class MemoryLimit(Cause):
+    """The memory limit: the page cache counts, and what is reclaimed has to be read again."""
+
+    title: ClassVar[str] = "the memory limit"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        limit = slow.number("cgroup.memory_limit_bytes") or slow.fields.get("memory")
+        if not limit:
+            return RuledOut("it has no memory limit.")
+        held = size_text(float(limit))
+        if limit == (quick.number("cgroup.memory_limit_bytes") or quick.fields.get("memory")):
+            return RuledOut(f"both sides have a limit of {held}.")
+        if float(limit) >= (slow.number("device.memory_bytes") or math.inf):
+            return RuledOut(f"its limit of {held} is more than the device has.")
+        faults, before = (side.metrics.get("major_faults", 0.0) for side in (slow, quick))
+        peak = slow.metrics.get("max_rss_bytes")
+        tight = peak is not None and peak > 0.7 * float(limit)
+        read = f"{faults:.0f} major faults, {before:.0f} on the other side"
+        if slow.metrics and not tight and faults <= before + 10:
+            # Files that are read by calls leave no faults: whether their pages were reclaimed cannot be seen.
+            read = "the page cache counts towards it, and what is read again is not counted"
+        return Suspicion(
+            weight=0.8 if faults > 2 * before + 10 else 0.4 if tight or not slow.metrics else 0.3,
+            evidence=f"a limit of {held}; {read}.",
+            without={"memory": None},
+            added={"memory": int(float(limit))},
+            cure="more memory: -m SIZE, or no limit (the page cache counts towards it)",
+        )
+
+
+DOCKERS_OWN = 64 << 20
+
+
+class SharedMemory(Cause):
+    """The size of /dev/shm: Docker's default of 64 MB is full with a few batches of images."""
+
+    title: ClassVar[str] = "the size of /dev/shm"
+    phases: ClassVar[frozenset[str]] = frozenset({"data", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        ours, theirs = (side.fields.get("shm") or side.number("shm.bytes") for side in (slow, quick))
+        if ours is None:
+            return RuledOut("the size of its /dev/shm is not known.")
+        if ours == theirs:
+            return RuledOut(f"/dev/shm has {size_text(float(ours))} on both sides.")
+        if float(ours) > 4 * DOCKERS_OWN and (theirs is None or float(ours) >= theirs / 4):
+            return RuledOut(f"/dev/shm has {size_text(float(ours))}.")
+        large = int(theirs or (8 << 30))
+        return Suspicion(
+            weight=0.6 if float(ours) <= DOCKERS_OWN else 0.2,
+            evidence=f"/dev/shm has {size_text(float(ours))}"
+            + (f", {size_text(float(theirs))} on the other side." if theirs else "."),
+            without={"shm": large},
+            cure="--shm-size 8g, or --ipc host",
+        )
+
+
+class Allocator(Cause):
+    """How memory is allocated: a tensor that is mapped and returned in every step costs a page fault per 4 KiB."""
+
+    title: ClassVar[str] = "the memory allocator"
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        found = suspected_variables(slow, quick, ALLOCATION)
+        if found is not None:
+            return found
+        ours, theirs = (side.metrics.get("minor_faults", 0.0) for side in (slow, quick))
+        if ours > 1.5 * theirs + 10_000 and slow.facts.get("libc") == quick.facts.get("libc"):
+            fixed = {"MALLOC_TRIM_THRESHOLD_": "4294967296", "MALLOC_MMAP_THRESHOLD_": "4294967296"}
+            return Suspicion(
+                weight=0.5,
+                evidence=f"{ours:,.0f} page faults, {theirs:,.0f} on the other side.",
+                without={"env": fixed},
+                cure=" ".join(f"-e {name}={value}" for name, value in fixed.items()),
+            )
+        return RuledOut("allocator settings and page faults are the same on both sides.")
+
+
+_BYPASS = "process.Speculation_Store_Bypass"
+
+
+class Seccomp(Cause):
+    """The seccomp filter: each system call is checked, and older kernels slow down all code that runs under one."""
+
+    title: ClassVar[str] = "the seccomp filter"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if str(slow.facts.get("process.Seccomp", "2")) == "0":
+            return RuledOut("it runs without a filter.")
+        if slow.platform == quick.platform and all(_of(slow)[key] == _of(quick)[key] for key in _of(slow)):
+            return RuledOut("both sides have the same filter.")
+        known = _BYPASS in slow.facts and _BYPASS in quick.facts
+        mitigated = known and slow.facts[_BYPASS] != quick.facts[_BYPASS]
+        calls = slow.metrics.get("system_calls_step") or slow.metrics.get("system_calls")
+        own = slow.fields.get("seccomp_profile")
+        evidence = f"speculative store bypass: {slow.facts.get(_BYPASS)}, {quick.facts.get(_BYPASS)} on the other side."
+        if not mitigated:
+            evidence = f"a filter of its own ({own})." if own else "Docker's default filter."
+        return Suspicion(
+            weight=0.8 if mitigated else 0.5 if own else 0.15 if calls else 0.1,
+            evidence=evidence,
+            without=_without(slow),
+            cure="--security-opt seccomp=unconfined (or a newer kernel: spec_store_bypass_disable=prctl)",
+        )
+
+
+def _of(side: Side) -> dict[str, object]:
+    return {
+        "filter": side.facts.get("process.Seccomp"),
+        "bypass": side.facts.get(_BYPASS),
+        "own": side.fields.get("seccomp_profile"),
+        "layers": str(side.fields.get("isolation")),
+        "docker": side.fields.get("seccomp"),
+    }
+
+
+def _without(side: Side) -> dict[str, object] | None:
+    """runc has layers, Docker a switch; other platforms cannot leave the filter away."""
+    if side.platform == "runc":
+        from tare.drivers.containers.isolation import USUAL
+
+        layers = side.fields.get("isolation") or USUAL
+        return {"isolation": [layer for layer in layers if layer != "seccomp"], "seccomp_profile": None}
+    return {"seccomp": False} if side.platform == "docker" else None
+
+
+_LIMITS = ("memlock", "nofile", "nproc", "stack")
+
+
+class Ulimits(Cause):
+    """Limits of a process: pinned memory needs locked pages, and a loader with many files needs descriptors."""
+
+    title: ClassVar[str] = "a limit of the process (ulimit)"
+    phases: ClassVar[frozenset[str]] = frozenset({"data", "gpu"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        lower = [name for name in _LIMITS if _soft(slow, name) < _soft(quick, name)]
+        if not lower:
+            return RuledOut("no limit of the process is lower than on the other side.")
+        told = ", ".join(f"{name} {_soft(slow, name):g} instead of {_soft(quick, name):g}" for name in lower)
+        own = slow.fields.get("ulimits") or {}
+        set_here = [name for name in lower if name in own]
+        kept = {name: value for name, value in own.items() if name not in set_here}
+        return Suspicion(
+            weight=0.55 if set_here else 0.4,
+            evidence=f"{told}.",
+            without={"ulimits": kept or None} if set_here else None,
+            added={"ulimits": {name: own[name] for name in set_here}} if set_here else None,
+            cure=" ".join(f"--ulimit {name}={_number(_soft(quick, name))}" for name in lower),
+            untried="" if set_here else "these limits are not of this container's options (`ulimits`).",
+        )
+
+
+def _number(limit: float) -> int:
+    return -1 if limit == float("inf") else int(limit)
+
+
+def _soft(side: Side, name: str) -> float:
+    found = side.facts.get(f"limits.{name}")
+    value = found[0] if isinstance(found, (list, tuple)) and found else None
+    value = (side.fields.get("ulimits") or {}).get(name, value)  # the option is the workload's, the fact its place's
+    return float("inf") if value is None or value < 0 else float(value)
+
+
+class Network(Cause):
+    """The network namespace: a name look-up, or a library that calls home at import, waits until it times out."""
+
+    title: ClassVar[str] = "the missing network"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        if slow.fields.get("network") == "host" or slow.platform == "bare":
+            return RuledOut("it has the network of the device.")
+        if slow.platform == quick.platform and slow.fields.get("network") == quick.fields.get("network"):
+            return RuledOut("both sides have the same network.")
+        if not slow.metrics:  # every container that tare makes is without one, and most programs need none
+            return RuledOut("whether it waits for a network is seen only in a run.")
+        waits, others = _waited_s(slow), _waited_s(quick)
+        if waits < others + 0.5:
+            return RuledOut("it does not wait longer than the other side.")
+        return Suspicion(
+            weight=0.4,
+            evidence=f"it waited for {waits:.1f} s without using the CPU, {others:.1f} s on the other side.",
+            without={"network": "host"},
+            cure="--network host, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
+        )
+
+
+def _waited_s(side: Side) -> float:
+    """How long it neither computed nor was stopped by its quota."""
+    used = side.metrics.get("cpu_s", 0.0) + stopped_s(side)
+    return max(0.0, side.metrics.get("wall_s", 0.0) - used)
+
+
+ENGINES = ("docker", "podman")
+MUCH_BYTES = 256 << 10
+
+
+class Output(Cause):
+    """What it prints: every line goes through the engine and its log driver before the program may go on."""
+
+    title: ClassVar[str] = "its output, which goes through the engine"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+        printed = slow.number("output.bytes") or 0.0
+        if slow.platform not in ENGINES:
+            return RuledOut("its output goes through no engine.")
+        if slow.env("TARE_OUTPUT"):
+            return RuledOut("its output goes to a file.")
+        if printed < MUCH_BYTES:
+            return RuledOut(f"it prints {size_text(printed) if printed else 'little'}.")
+        return Suspicion(
+            weight=0.6,
+            evidence=f"it prints {size_text(printed)} or more in a run, through the engine.",
+            without={"env": {"TARE_OUTPUT": "/dev/null"}},
+            cure="less output (`> FILE` in the container, a progress bar that is off), or --log-driver none, "
+            "--log-opt mode=non-blocking",
+        )
