@@ -8,11 +8,11 @@ import re
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, Job, LocalHost, Process, Site
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -22,7 +22,7 @@ from tare.drivers.cgroups.limits import PERIOD_US, Limits
 from tare.drivers.cgroups.tree import PARENT, PIDS_LIMIT
 from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.isolation import USUAL
-from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.containers.place import Container, ContainerPlace, Root
 from tare.drivers.containers.roots import Bind, Unpacked, is_path, unpacked
 from tare.drivers.layers import make_file
 from tare.drivers.nvidia import GpuFile, oci_devices, oci_rules
@@ -168,19 +168,6 @@ class Runtime:
         return replace(self, path=host.run(["sh", "-c", 'command -v -- "$1"', "found", self.program]).out.strip())
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
-    """The file system of a container that was mounted for it, and what is bound on top."""
-
-    path: str
-    binds: Sequence[Bind]
-    hostname: str
-    own_tmp: bool
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    image: ImageConfig | None = None
-    user: Identity | None = None  # the image's own; else the runner
-
-
 class OciContainer(Container):
     """What every runtime shares: the overlay of the host's root, the bundle, and how commands come in."""
 
@@ -216,24 +203,19 @@ class OciContainer(Container):
         reported = host.run([self.runtime().program, "--version"]).out.split("\n")[0]
         return {"version": reported.rpartition(" ")[2]}
 
-    def make(self, host: Host, site: Site) -> InnerHost:
-        with ExitStack() as stack:
-            stack.callback(tree.remove, host, tree.own_folders(host, site.name))
-            phases = Phases(host.clock)
-            with phases.timed("open.root"):
-                root = self._root(host, site, stack)
-            bundle = root.path.removesuffix("/root")
-            user = self.user_inside(host) or root.user or identity(host)
-            made = self.bundle(host, site, root, user)
-            with phases.timed("open.start"):
-                group = self.start(host, made, bundle, stack)
-            limits.check_held(host, made.limits, group.folders)
-            place = self.place(host, site.name, group, bundle, made)
-            place.facts |= root.facts
-            place.image = root.image
-            if self.image is not None:
-                place.find_python(self.python, needed=not site.layered)
-            return place.keep(stack.pop_all(), phases)
+    def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
+        stack.callback(tree.remove, host, tree.own_folders(host, site.name))
+        with phases.timed("open.root"):
+            root = self._root(host, site, stack)
+        bundle = root.path.removesuffix("/root")
+        user = self.user_inside(host) or root.user or identity(host)
+        made = self.bundle(host, site, root, user)
+        with phases.timed("open.start"):
+            group = self.start(host, made, bundle, stack)
+        limits.check_held(host, made.limits, group.folders)
+        place = self.place(host, site.name, group, bundle, made)
+        place.facts |= {"gpu_files": len(made.gpus)} if made.gpus else {}
+        return place, root
 
     def start(self, host: Host, made: Bundle, bundle: str, stack: ExitStack) -> Group:
         """Start the container, whose first process only waits; the stack removes it."""
@@ -247,16 +229,15 @@ class OciContainer(Container):
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
         """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
-        name = roots.host_name(host)
-        files = {"/etc/hosts": roots.hosts_text(host, name)}
+        files = {"/etc/hosts": roots.hosts_text(host, roots.host_name(host))}
         if self.network == "host" and (resolvers := text_of(host, "/etc/resolv.conf")):
             files["/etc/resolv.conf"] = f"{resolvers}\n"  # which may be a link into /run
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
-            return Root(view.root, roots.view_binds(host, site), name, own_tmp=False, facts=view.facts())
+            return Root(view.root, roots.view_binds(host, site), own_tmp=False, facts=view.facts())
         if self.image is None:
             path = layers.overlay(host, site, stack, files=files)
-            return Root(path, roots.binds(host, site), name, own_tmp=True)
+            return Root(path, roots.binds(host, site))
         # Of another machine's images only a folder there can be taken.
         here = isinstance(host, LocalHost)
         folder = not here or (Path(self.image).is_dir() and not is_path(self.image))
@@ -268,7 +249,7 @@ class OciContainer(Container):
         user = replace(identity(host), uid=image.user()[0], gid=image.user()[1]) if image.config.user else None
         if user is not None:
             roots.open_to_all(host, site)
-        return Root(path, roots.image_binds(host, site, stack), name, own_tmp, facts, image.config, user)
+        return Root(path, roots.image_binds(host, site, stack), own_tmp, facts, image.config, user)
 
     @classmethod
     def remove(cls, host: Host, name: str) -> None:
@@ -327,7 +308,6 @@ class RuntimePlace(ContainerPlace):
     def __init__(self, host: Host, name: str, group: Group, bundle: str, made: Bundle, runtime: Runtime) -> None:
         super().__init__(host, name, group)
         self.facts |= {"root": "overlay", "isolation": list(made.layers)}
-        self.facts |= {"gpu_files": len(made.gpus)} if made.gpus else {}
         self._bundle = bundle
         self._made_of = made
         self._runtime = runtime

@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import Any, ClassVar, Literal, Self
 
@@ -36,8 +36,9 @@ from tare.drivers import layers
 from tare.drivers.cgroups.job import Group
 from tare.drivers.cgroups.limits import Limits
 from tare.drivers.containers import roots
+from tare.drivers.containers.roots import Bind
 from tare.drivers.places import Phases
-from tare.parts.protocols import Leftover
+from tare.parts.protocols import Json, Leftover
 
 OF_FILES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
 LABEL = "tare.run"  # the name of the site that a container was made for
@@ -60,6 +61,20 @@ all() { for path in "$1"/*; do
 done; }
 all ""; true"""  # small images have a shell and no find
 _WARM_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Root:
+    """The file system of a container: where it is, what is bound on top, and what a record says of it."""
+
+    path: str  # a folder or a file of the device; or what an engine calls an image
+    binds: Sequence[Bind]
+    own_tmp: bool = True  # else /tmp is the root's
+    facts: Mapping[str, Json] = field(default_factory=dict)
+    image: ImageConfig | None = None  # where it is an image's
+    user: Identity | None = None  # the image's own; else the runner
+    writable: bool = False
+    over: str = ""  # a folder that what is written goes to, where the root itself is not for writing
 
 
 class Container(Limits):
@@ -134,6 +149,33 @@ class Container(Limits):
             place.close()
             raise
         return place
+
+    def make(self, host: Host, site: Site) -> InnerHost:
+        with ExitStack() as stack:
+            phases = Phases(host.clock)
+            place, root = self.started(host, site, stack, phases)
+            place.facts |= root.facts
+            place.image = root.image
+            if self.rootfs is None:
+                place.find_python(self.python, needed=not site.layered)
+            return place.keep(stack.pop_all(), phases)
+
+    @abstractmethod
+    def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
+        """The container as it runs, with its limits; the stack removes it."""
+
+    def image_root(self, host: Host, site: Site, stack: ExitStack, image: str, config: ImageConfig) -> Root:
+        """The root of an image that an engine has."""
+        if config.user and site.layered:
+            roots.open_to_all(host, site)
+        own_tmp = not self.may_write(site) and not roots.hidden_by_tmp(config)
+        return Root(image, roots.image_binds(host, site, stack), own_tmp, image=config)
+
+    def engines_user(self, host: Host, site: Site, root: Root) -> str:
+        """Whom an engine starts commands as: who was requested, the image's own for a command in it, or the runner."""
+        if (requested := self.user_inside(host)) is not None:
+            return requested.user
+        return (root.image.user if root.image and site.layered else "") or identity(host).user
 
     def user_inside(self, host: Host) -> Identity | None:
         """The user that was requested; None where it is the image's own, or the runner."""

@@ -9,12 +9,12 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import ClassVar, Protocol
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, Job, LocalHost, Process, Site
 from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -22,7 +22,7 @@ from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, Nested, entered, limited_group, may_make_groups, run_in_group
 from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.oci import PATH, SHELLS_OWN
-from tare.drivers.containers.place import Container, ContainerPlace
+from tare.drivers.containers.place import Container, ContainerPlace, Root
 from tare.drivers.containers.roots import OF_APPTAINER, Bind, is_path, is_sif, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
@@ -42,18 +42,6 @@ while [ $# -gt 0 ]; do
   shift 3
 done
 """
-
-
-@dataclass(frozen=True)
-class Root:
-    """The folder or file that is the root, and what is bound on top."""
-
-    path: str
-    binds: Sequence[Bind]
-    writable: bool = False
-    over: str = ""  # a folder that what is written goes to, where the root itself is not for writing
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    image: ImageConfig | None = None
 
 
 class Call(Protocol):
@@ -102,23 +90,17 @@ class CalledContainer(Container):
             stopped.append(obstacle("needs.image", f"no image {self.image}: there is no such file or folder."))
         return stopped
 
-    def make(self, host: Host, site: Site) -> InnerHost:
-        with ExitStack() as stack:
-            phases = Phases(host.clock)
-            with phases.timed("open.root"):
-                root = self._root(host, site, stack)
-                self._make_targets(host, root)
-                binds = self.bindable(host, root.binds, f"{site.scratch}/{site.name}")
-            group = self.group(host, site.name, stack)
-            if not group.folders:
-                stack.callback(tree.kill_named, host, site.name)
-            place = CalledPlace(host, site.name, group, self.call(host, site, root, binds), self.entry(group))
-            place.facts |= root.facts
-            with phases.timed("open.start"):
-                place.image = place.look_inside(root.image)
-            if self.image is not None:
-                place.find_python(self.python, needed=not site.layered)
-            return place.keep(stack.pop_all(), phases)
+    def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
+        with phases.timed("open.root"):
+            root = self._root(host, site, stack)
+            self._make_targets(host, root)
+            binds = self.bindable(host, root.binds, f"{site.scratch}/{site.name}")
+        group = self.group(host, site.name, stack)
+        if not group.folders:
+            stack.callback(tree.kill_named, host, site.name)
+        place = CalledPlace(host, site.name, group, self.call(host, site, root, binds), self.entry(group))
+        with phases.timed("open.start"):
+            return place, replace(root, image=place.look_inside(root.image))
 
     def bindable(self, host: Host, binds: Sequence[Bind], folder: str) -> Sequence[Bind]:
         """The same, where the program does not take each of them as it is."""
@@ -150,7 +132,7 @@ class CalledContainer(Container):
             return Root(view.root, binds, writable=True, facts={"root": "overlay", **view.facts()})
         path = layers.overlay(host, site, stack, files=files)
         binds = [*own.kernels, *own.tmp, *roots.binds(host, site)]
-        return Root(path, binds, self.may_write(site), facts={"root": "overlay"})
+        return Root(path, binds, writable=self.may_write(site), facts={"root": "overlay"})
 
     def _image_root(self, host: Host, site: Site, stack: ExitStack, own: _Own, image: str) -> Root:
         binds = [*own.kernels, *roots.image_binds(host, site, stack)]
@@ -169,7 +151,7 @@ class CalledContainer(Container):
         if not is_root(host):
             return Root(lower, [*binds, *own_tmp], over=over, facts=facts, image=config)
         path = layers.overlay(host, site, stack, lower=lower)
-        return Root(path, [*binds, *own_tmp], self.may_write(site), facts=facts, image=config)
+        return Root(path, [*binds, *own_tmp], writable=self.may_write(site), facts=facts, image=config)
 
     @classmethod
     def runs_sif(cls) -> bool:

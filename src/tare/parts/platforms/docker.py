@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from pydantic import model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, Process, Site
+from tare.base.host import Completed, Host, Job, Process, Site
 from tare.base.processes import Mount, holding, identity, mounts, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -20,7 +20,7 @@ from tare.drivers.cgroups.job import Group
 from tare.drivers.containers import docker, engine, roots
 from tare.drivers.containers.docker import ExecProcess, Inside, environment
 from tare.drivers.containers.oci import PATH, SLEEPER
-from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, labels, leftover
 from tare.drivers.containers.roots import Bind, Top, is_path, unpacked
 from tare.drivers.nvidia import GpuFile, gpu_obstacles, handed_on
 from tare.drivers.places import Phases
@@ -96,35 +96,26 @@ class Docker(Container):
     def after_dead_run(cls, host: Host) -> str | None:
         return engine.stop_left_over(host)
 
-    def make(self, host: Host, site: Site) -> InnerHost:
-        with ExitStack() as stack:
-            phases = Phases(host.clock)
-            with phases.timed("open.engine"):
-                client = stack.enter_context(engine.opened(host))
-            stack.callback(tree.remove_parent, host)
-            with phases.timed("open.root"):
-                root = self._root(host, client, site, stack)
-            with phases.timed("open.start"):
-                gpus = handed_on(host, self.gpu)
-                inside = self._started(host, client, site, root, gpus, stack)
-            limits.check_held(host, self, inside.group.folders)
-            place = DockerPlace(host, site.name, inside, root)
-            place.facts |= {"gpu_files": len(gpus)} if gpus else {}
-            place.image = root.config
-            if self.rootfs is None:
-                place.find_python(self.python, needed=not site.layered)
-            return place.keep(stack.pop_all(), phases)
+    def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
+        with phases.timed("open.engine"):
+            client = stack.enter_context(engine.opened(host))
+        stack.callback(tree.remove_parent, host)
+        with phases.timed("open.root"):
+            root = self._root(host, client, site, stack)
+        with phases.timed("open.start"):
+            gpus = handed_on(host, self.gpu)
+            inside = self._inside(host, client, site, root, gpus, stack)
+        limits.check_held(host, self, inside.group.folders)
+        place = DockerPlace(host, site.name, inside, root)
+        place.facts |= {**root.facts, **({"gpu_files": len(gpus)} if gpus else {})}
+        return place, root
 
     def _root(self, host: Host, client: Any, site: Site, stack: ExitStack) -> Root:
         """What the container sees as its file system."""
         if self.rootfs is None:
             image = self._image_id(client)
-            config = docker.config_of(client, image)
-            if config.user and site.layered:
-                roots.open_to_all(host, site)
-            own_tmp = not self.may_write(site) and not roots.hidden_by_tmp(config)
-            binds = roots.image_binds(host, site, stack)
-            return Root("image", image, binds, config.env, own_tmp=own_tmp, config=config)
+            root = self.image_root(host, site, stack, image, docker.config_of(client, image))
+            return replace(root, facts={"root": "image", "image_id": image})
         tops = roots.tops(host)
         if self.sees_all(host, site):
             return self._view(host, client, site, stack, tops)
@@ -143,7 +134,8 @@ class Docker(Container):
         # Binds of an overlay are written to its upper layer; binds of the device itself never are.
         writable = self.may_write(site) and kind == "overlay"
         shown = [Bind(f"{below}{folder}", folder, writable) for folder in sorted(folders)]
-        return Root(kind, docker.skeleton(client, tops), [*shown, *on_top], {"PATH": PATH})
+        skeleton = docker.skeleton(client, tops)
+        return Root(skeleton, [*shown, *on_top], facts={"root": kind, "image_id": skeleton})
 
     def _view(self, host: Host, client: Any, site: Site, stack: ExitStack, tops: Sequence[Top]) -> Root:
         """All files of the host, writable: the folders of the root's layer, and the other layers."""
@@ -152,9 +144,9 @@ class Docker(Container):
         shown = [Bind(f"{view.root}/{name}", f"/{name}", writable=True) for name in names]
         shown += [Bind(layer.at, layer.point, bool(layer.upper)) for layer in view.layers[1:]]
         there = {bind.target: bind for bind in (*shown, *roots.view_binds(host, site))}
-        return Root(
-            "overlay", docker.skeleton(client, tops), list(there.values()), {"PATH": PATH}, view.facts(), own_tmp=False
-        )
+        skeleton = docker.skeleton(client, tops)
+        facts = {"root": "overlay", "image_id": skeleton, **view.facts()}
+        return Root(skeleton, list(there.values()), own_tmp=False, facts=facts)
 
     def _image_id(self, client: Any) -> str:
         if self.dockerfile is not None:
@@ -163,25 +155,28 @@ class Docker(Container):
             return docker.taken(client, unpacked(str(self.image)))
         return docker.pinned(client, str(self.image))
 
-    def _started(
+    def _inside(
         self, host: Host, client: Any, site: Site, root: Root, gpus: Sequence[GpuFile], stack: ExitStack
     ) -> Inside:
         runtime = self._gpu_runtime(client, gpus)
+        devices = [{"PathOnHost": file.path, "PathInContainer": file.path, "CgroupPermissions": "rwm"} for file in gpus]
         # An image's own entry point would swallow the sleeper, and its health check would run beside the measurement.
         config = {
-            "Image": root.image,
+            "Image": root.path,
             "Cmd": list(SLEEPER),
             "Entrypoint": [],
-            "User": self._user(host, site, root),
+            "User": self.engines_user(host, site, root),
             "Hostname": roots.host_name(host),
-            "Env": environment({**root.env, **(_ALL_GPUS if runtime else {}), tree.KEEPER_VARIABLE: site.name}),
+            "Env": environment(
+                {**_environment(root), **(_ALL_GPUS if runtime else {}), tree.KEEPER_VARIABLE: site.name}
+            ),
             "Labels": labels(site.name),
             "WorkingDir": "/",
             "Healthcheck": {"Test": ["NONE"]},
             "HostConfig": {
                 **self._walls(host, site, root),
                 "CgroupParent": _cgroup_parent(client),
-                **({"Devices": [_device(file.path) for file in gpus]} if gpus else {}),
+                **({"Devices": devices} if gpus else {}),
                 **({"Runtime": runtime} if runtime else {}),
                 **self._resources(),
             },
@@ -197,11 +192,6 @@ class Docker(Container):
                 "and the user that tare runs as must be allowed to run it."
             )
         return Inside(client.api, made, host, Group(host, tree.folders_of_pid(host, pid), pid))
-
-    def _user(self, host: Host, site: Site, root: Root) -> str:
-        if (requested := self.user_inside(host)) is not None:
-            return requested.user
-        return (root.config.user if root.config and site.layered else "") or identity(host).user
 
     def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
         """No network, no capability, a read-only root unless a command of the user's runs (faults.md S14, S15)."""
@@ -275,19 +265,6 @@ class Docker(Container):
                 _remove(client, name)
 
 
-@dataclass(frozen=True)
-class Root:
-    """Where a container's files come from."""
-
-    kind: str  # overlay, binds (no right to mount one), image
-    image: str
-    binds: Sequence[Bind]
-    env: Mapping[str, str]
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    own_tmp: bool = True
-    config: ImageConfig | None = None
-
-
 def _mount(bind: Bind) -> dict[str, Json]:
     # The read-only flag does not reach what is mounted further down, so that nothing further down is shown.
     options = {"Propagation": "rprivate", "NonRecursive": True}
@@ -295,8 +272,9 @@ def _mount(bind: Bind) -> dict[str, Json]:
     return {**there, "ReadOnly": not bind.writable, "BindOptions": options}
 
 
-def _device(path: str) -> dict[str, Json]:
-    return {"PathOnHost": path, "PathInContainer": path, "CgroupPermissions": "rwm"}
+def _environment(root: Root) -> Mapping[str, str]:
+    """What the container itself gets."""
+    return {"PATH": PATH} if root.image is None else root.image.env
 
 
 def _cgroup_parent(client: Any) -> str:
@@ -334,7 +312,7 @@ def _covers(host: Host, root: Root) -> list[Bind]:
 
 def _is_seen(mounted: list[Mount], root: Root, path: str) -> bool:
     """Whether a folder that is shown inside shows this path too: binds do not show what is mounted further down."""
-    if root.kind == "image" or not path:
+    if root.image is not None or not path:
         return False
     above = [bind.target for bind in root.binds if PurePosixPath(path).is_relative_to(bind.target)]
     return any(holding(mounted, path) == holding(mounted, target) for target in above)
@@ -375,7 +353,6 @@ class DockerPlace(ContainerPlace):
 
     def __init__(self, host: Host, name: str, inside: Inside, root: Root) -> None:
         super().__init__(host, name, inside.group)
-        self.facts |= {"root": root.kind, "image_id": root.image, **root.facts}
         self._inside = inside
         self._root = root
 
@@ -393,7 +370,8 @@ class DockerPlace(ContainerPlace):
         """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
         env = {**job.env, tree.NAME_VARIABLE: self.name}
         added = dict.fromkeys(_ADDED, "")
-        if self._root.kind != "image":
-            return environment(env, present={**added, **self._root.env})
-        own_path = {"PATH": self._root.env["PATH"]} if "PATH" in self._root.env else {}
+        own = _environment(self._root)
+        if self._root.image is None:
+            return environment(env, present={**added, **own})
+        own_path = {"PATH": own["PATH"]} if "PATH" in own else {}
         return environment({**env, **own_path}, present=added)

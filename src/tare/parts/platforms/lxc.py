@@ -13,17 +13,17 @@ from tare.base.processes import Identity
 from tare.base.rulings import Ruling
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, Nested, run_in_group
+from tare.drivers.containers import roots
 from tare.drivers.containers.oci import (
     PATH,
     SHELLS_OWN,
     SLEEPER,
     Bundle,
     OciContainer,
-    Root,
     Runtime,
     text_of,
 )
-from tare.drivers.containers.place import ContainerPlace
+from tare.drivers.containers.place import ContainerPlace, Root
 from tare.drivers.containers.roots import Bind
 from tare.drivers.layers import make_file
 from tare.drivers.nvidia import gpu_obstacles, handed_on
@@ -74,7 +74,7 @@ class Lxc(OciContainer):
             writable=self.may_write(site) or not root.own_tmp,
             gpus=gpus,
             needed=self.capabilities(host, site),
-            hostname=root.hostname,
+            hostname=roots.host_name(host),
             own_tmp=root.own_tmp,
         )
 
@@ -164,7 +164,6 @@ class LxcPlace(ContainerPlace):
     def __init__(self, host: Host, name: str, group: Group, made: Bundle) -> None:
         super().__init__(host, name, group)
         self.facts |= {"root": "overlay", "seccomp": _FILTER.is_file()}
-        self.facts |= {"gpu_files": len(made.gpus)} if made.gpus else {}
         user = [f"--uid={made.user.uid}", f"--gid={made.user.gid}"]
         self._attach = [*_lxc("lxc-attach", name), *user, "--clear-env"]
 

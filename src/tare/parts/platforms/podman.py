@@ -7,19 +7,19 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import ClassVar
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, InnerHost, Job, LocalHost, Process, Site
-from tare.base.processes import identity, is_root, ulimits
+from tare.base.host import Completed, Host, Job, LocalHost, Process, Site
+from tare.base.processes import is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
 from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH, SLEEPER
-from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, labels, leftover
+from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, labels, leftover
 from tare.drivers.containers.roots import Bind, Unpacked, as_changes, image_config, is_path, packed, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
@@ -83,26 +83,22 @@ class Podman(Container):
     def here(self, host: Host) -> dict[str, Json]:
         return {"version": host.run(["podman", "--version"]).out.strip().rpartition(" ")[2]}
 
-    def make(self, host: Host, site: Site) -> InnerHost:
-        with ExitStack() as stack:
-            stack.callback(_remove_groups, host)
-            phases = Phases(host.clock)
-            with phases.timed("open.root"):
-                root = self._root(host, site, stack)
-            stack.callback(_remove, host, site.name)
-            with phases.timed("open.create"):
-                host.run([*_podman(host), "create", *self._options(host, site, root), *root.words, *SLEEPER]).checked()
-            # Its monitor leaves a file where it was started when a container runs out of memory.
-            with phases.timed("open.start"):
-                host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
-            pid = _pid(host, site.name)
-            group = self._group(host, site.name, pid)
-            place = PodmanPlace(host, site.name, group, in_image=self.image is not None)
-            place.facts |= root.facts
-            place.image = root.image
-            if self.image is not None:
-                place.find_python(self.python, needed=not site.layered)
-            return place.keep(stack.pop_all(), phases)
+    def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
+        stack.callback(_remove_groups, host)
+        with phases.timed("open.root"):
+            root = self._root(host, site, stack)
+        stack.callback(_remove, host, site.name)
+        # With runc where it is there: crun does not start on machines with both versions of control groups.
+        runtime = ["--runtime=runc"] if host.run(["runc", "--version"]).code == 0 else []
+        folder = ["--rootfs"] if root.path.startswith("/") else []
+        with phases.timed("open.create"):
+            options = self._options(host, site, root)
+            host.run([*_PODMAN, *runtime, "create", *options, *folder, root.path, *SLEEPER]).checked()
+        # Its monitor leaves a file where it was started when a container runs out of memory.
+        with phases.timed("open.start"):
+            host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
+        group = self._group(host, site.name, _pid(host, site.name))
+        return PodmanPlace(host, site.name, group, in_image=self.image is not None), root
 
     def _group(self, host: Host, name: str, pid: int) -> Group:
         """Its control group; without root it has none of its own, and only from inside its processes are known."""
@@ -112,28 +108,24 @@ class Podman(Container):
         limits.check_held(host, self, folders)
         return Group(host, folders, pid)
 
-    def _root(self, host: Host, site: Site, stack: ExitStack) -> _Root:
+    def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
         if self.image is not None and not is_root(host) and is_path(self.image):
             found = unpacked(self.image)  # podman itself could not give its files to users that we do not have
             binds = roots.image_binds(host, site, stack)
-            return _Root(["--rootfs", f"{found.root}:O"], binds, own_tmp=True, image=replace(found.config, user=""))
+            return Root(f"{found.root}:O", binds, image=replace(found.config, user=""))
         if self.image is not None:
             name = _taken(host, unpacked(self.image)) if is_path(self.image) else self.image
             (seen,) = json.loads(host.run([*_PODMAN, "image", "inspect", name]).checked().out)
-            config = image_config(seen["Config"])
-            if config.user and site.layered:
-                roots.open_to_all(host, site)
-            own_tmp = not self.may_write(site) and not roots.hidden_by_tmp(config)
-            return _Root([name], roots.image_binds(host, site, stack), own_tmp, image=config)
+            return self.image_root(host, site, stack, name, image_config(seen["Config"]))
         if not is_root(host):
             bound = roots.bound_root(host, site, stack)
-            return _Root(["--rootfs", bound.path], bound.binds, own_tmp=True, facts=bound.facts)
+            return Root(bound.path, bound.binds, facts=bound.facts)
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack)
-            return _Root(["--rootfs", view.root], roots.view_binds(host, site), own_tmp=False, facts=view.facts())
-        return _Root(["--rootfs", "/:O"], roots.binds(host, site), own_tmp=True)
+            return Root(view.root, roots.view_binds(host, site), own_tmp=False, facts=view.facts())
+        return Root("/:O", roots.binds(host, site))
 
-    def _options(self, host: Host, site: Site, root: _Root) -> list[str]:
+    def _options(self, host: Host, site: Site, root: Root) -> list[str]:
         """The same walls as docker's (faults.md S14)."""
         name = roots.host_name(host)
         return [
@@ -155,7 +147,7 @@ class Podman(Container):
             ),
             *_GROUPS[is_root(host)],
             f"--shm-size={self.shm_bytes(host)}b",
-            f"--user={self._user(host, site, root)}",
+            f"--user={self.engines_user(host, site, root)}",
             "--workdir=/",
             "--entrypoint=",
             "--log-driver=none",
@@ -164,12 +156,10 @@ class Podman(Container):
             *(_mount(bind, "" if is_root(host) else "rprivate") for bind in root.binds),
         ]
 
-    def _user(self, host: Host, site: Site, root: _Root) -> str:
-        if (requested := self.user_inside(host)) is not None:
-            return requested.user
-        if not is_root(host):
+    def engines_user(self, host: Host, site: Site, root: Root) -> str:
+        if self.user is None and not is_root(host):
             return "0:0"  # which is us outside
-        return (root.image.user if root.image and site.layered else "") or identity(host).user
+        return super().engines_user(host, site, root)
 
     def _limits(self, host: Host) -> list[str]:
         # What is above podman's own is refused where root lacks CAP_SYS_RESOURCE, and it lowers its own processes'.
@@ -200,17 +190,6 @@ class Podman(Container):
             _remove(host, name)
 
 
-@dataclass(frozen=True)
-class _Root:
-    """The words that name the root, and what is bound on top."""
-
-    words: Sequence[str]
-    binds: Sequence[Bind]
-    own_tmp: bool
-    facts: Mapping[str, Json] = field(default_factory=dict)
-    image: ImageConfig | None = None
-
-
 def _taken(host: Host, image: Unpacked) -> str:
     """The name of an image that came from a file or folder; imported once."""
     name = f"localhost/tare/taken:{image.id[:16] or 'folder'}"
@@ -227,12 +206,6 @@ def _client_env(host: Host) -> dict[str, str]:
         return {"PATH": PATH, "HOME": "/root"}
     kept = ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
     return {"PATH": PATH, **{name: os.environ[name] for name in kept if name in os.environ}}
-
-
-def _podman(host: Host) -> list[str]:
-    """With runc where it is there: crun does not start on machines with both versions of control groups."""
-    runtime = ["--runtime=runc"] if host.run(["runc", "--version"]).code == 0 else []
-    return [*_PODMAN, *runtime]
 
 
 def _mount(bind: Bind, recursive: str = "") -> str:

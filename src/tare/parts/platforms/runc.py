@@ -24,7 +24,7 @@ from tare.base.processes import Identity
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
-from tare.drivers.containers import daemons, isolation, oci
+from tare.drivers.containers import daemons, isolation, oci, roots
 from tare.drivers.containers.daemons import Patience
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.drivers.containers.oci import (
@@ -32,13 +32,12 @@ from tare.drivers.containers.oci import (
     SHELLS_OWN,
     Bundle,
     OciContainer,
-    Root,
     Runtime,
     RuntimePlace,
     bundle_config,
     number_in,
 )
-from tare.drivers.containers.place import ContainerPlace
+from tare.drivers.containers.place import ContainerPlace, Root
 from tare.drivers.containers.roots import Bind
 from tare.drivers.layers import make_file
 from tare.drivers.nvidia import gpu_obstacles, handed_on
@@ -94,7 +93,7 @@ class Runc(OciContainer):
             gpus=handed_on(host, self.gpu),
             held=held_capabilities(host),
             needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
-            hostname=root.hostname,
+            hostname=roots.host_name(host),
             own_tmp=root.own_tmp,
         )
 
@@ -187,7 +186,7 @@ class Gvisor(OciContainer):
             swap_is_counted=limits.swap_is_counted(host),
             writable=self.may_write(site) or not root.own_tmp,
             needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
-            hostname=root.hostname,
+            hostname=roots.host_name(host),
             own_tmp=root.own_tmp,
         )
 
@@ -331,7 +330,6 @@ class ContainerdPlace(ContainerPlace):
     def __init__(self, host: Host, name: str, group: Group, made: Bundle) -> None:
         super().__init__(host, name, group)
         self.facts |= {"root": "overlay", "isolation": list(made.layers)}
-        self.facts |= {"gpu_files": len(made.gpus)} if made.gpus else {}
         self._user = made.user
         self._folder = _folder(name)
         self._numbers = itertools.count()
