@@ -21,8 +21,7 @@ def boot(accel: Accel = "tcg", host: object = None) -> BootContext:
 
 
 def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("qemu", "uml"):
-        monkeypatch.setattr(f"tare.parts.platforms.{module}.platform.machine", lambda: machine)
+    monkeypatch.setattr("tare.parts.platforms.qemu.platform.machine", lambda: machine)
 
 
 def options(command: tuple[str, ...], name: str) -> list[str]:
