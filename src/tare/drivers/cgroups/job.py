@@ -62,11 +62,7 @@ class Group:
         tree.empty(self.host, self.where(), spare=spare, within_s=5.0)
 
     def alive(self, pid: int) -> bool:
-        try:
-            self.host.read(f"/proc/{pid}/stat")
-        except OSError:
-            return False
-        return True
+        return tree.is_there(self.host, f"/proc/{pid}/stat")
 
     def oom_kills(self) -> int | None:
         return tree.oom_kills(self.host, self.folders)
@@ -108,11 +104,7 @@ class Sandbox(Group):
 
     def lives(self) -> bool:
         """Whether what keeps it open runs; dead, it may wait for whoever reaps it."""
-        try:
-            after_name = self.host.read(f"/proc/{self.keeper}/stat").rpartition(")")[2]
-        except OSError:
-            return False
-        return after_name.split()[0] not in ("Z", "X")
+        return tree.state_of(self.host, self.keeper) not in ("Z", "X")
 
 
 # What the kernel calls the place where a process sleeps, and what that means.

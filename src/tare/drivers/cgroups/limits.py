@@ -25,7 +25,7 @@ from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.units import SizeBytes, core_text, cores
-from tare.drivers.cgroups.tree import hierarchies, locate, offered
+from tare.drivers.cgroups.tree import hierarchies, is_there, locate, offered
 from tare.parts.protocols import Json, Platform
 
 _CPUS = "/sys/devices/system/cpu"
@@ -372,13 +372,7 @@ def limit_obstacles(host: Host, limits: Limits) -> list[Ruling]:
 def swap_is_counted(host: Host) -> bool:
     """Whether memory and swap can be limited together: version 1 may be booted without."""
     memory = hierarchies(host).get("memory")
-    if memory is None:
-        return True
-    try:
-        host.read(f"{memory.point}/memory.memsw.limit_in_bytes")
-    except OSError:
-        return False
-    return True
+    return memory is None or is_there(host, f"{memory.point}/memory.memsw.limit_in_bytes")
 
 
 class Knob(NamedTuple):

@@ -46,7 +46,7 @@ def offered(host: Host) -> set[str]:
     found = hierarchies(host)
     names = set(found) - {""}
     if "" in found:
-        names |= set(_text(host, f"{found[''].point}/cgroup.controllers").split())
+        names |= set(text_of(host, f"{found[''].point}/cgroup.controllers").split())
     return names
 
 
@@ -54,19 +54,15 @@ def folders_of_pid(host: Host, pid: int) -> dict[str, str]:
     """The folders that hold a process. A hierarchy where it sits at the root is left out: that is the whole device."""
     found = {key: mount for key, mount in hierarchies(host).items() if not key.startswith("name=")}
     folders = {}
-    for line in _text(host, f"/proc/{pid}/cgroup").splitlines():
+    for line in text_of(host, f"/proc/{pid}/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
-            if (mount := found.get(controller)) and (below := _below(path, mount.root)):
+            if (mount := found.get(controller)) is None:
+                continue
+            root = mount.root.rstrip("/")  # what the mount shows: a group in a container, as a rule all of them
+            if path.startswith(f"{root}/") and (below := path.removeprefix(root).rstrip("/")):
                 folders[controller] = f"{mount.point}{below}"
     return folders
-
-
-def _below(path: str, root: str) -> str:
-    """`path` seen from a mount that shows `root`; empty if it is the root itself or lies outside."""
-    if root == "/":
-        return path.rstrip("/")
-    return path.removeprefix(root) if path.startswith(f"{root}/") else ""
 
 
 def make(host: Host, name: str) -> dict[str, str]:
@@ -81,18 +77,13 @@ def make(host: Host, name: str) -> dict[str, str]:
         if "cpuset" in folders:
             _fill_cpuset(host, folders["cpuset"])
         limit_pids(host, folders)
-    except OSError as error:
-        _undo(host, folders)
-        raise TrialError(f"a control group of our own cannot be made on {host.name}: {error}") from error
-    except BaseException:
-        _undo(host, folders)
+    except BaseException as error:
+        with contextlib.suppress(TrialError):  # what went wrong before is what the user must hear of
+            remove(host, folders)
+        if isinstance(error, OSError):
+            raise TrialError(f"a control group of our own cannot be made on {host.name}: {error}") from error
         raise
     return folders
-
-
-def _undo(host: Host, folders: Mapping[str, str]) -> None:
-    with contextlib.suppress(TrialError):  # what went wrong before is what the user must hear of
-        remove(host, folders)
 
 
 def own_folders(host: Host, name: str) -> dict[str, str]:
@@ -114,8 +105,8 @@ def _hand_down_controllers(host: Host, folder: str) -> None:
     """
     parent = folder.rpartition("/")[0]
     for above in (parent.rpartition("/")[0], parent):
-        have = _text(host, f"{above}/cgroup.controllers").split()
-        given = _text(host, f"{above}/cgroup.subtree_control").split()
+        have = text_of(host, f"{above}/cgroup.controllers").split()
+        given = text_of(host, f"{above}/cgroup.subtree_control").split()
         if missing := [name for name in _V2_WANTED if name in have and name not in given]:
             with contextlib.suppress(OSError):
                 host.write(f"{above}/cgroup.subtree_control", " ".join(f"+{name}" for name in missing))
@@ -127,7 +118,7 @@ def _fill_cpuset(host: Host, folder: str) -> None:
     for below in (parent, folder):
         above = below.rpartition("/")[0]
         for file in ("cpuset.cpus", "cpuset.mems"):
-            if not _text(host, f"{below}/{file}").strip():
+            if not text_of(host, f"{below}/{file}").strip():
                 host.write(f"{below}/{file}", host.read(f"{above}/{file}").strip())
 
 
@@ -148,7 +139,7 @@ def locate(host: Host, folders: Mapping[str, str], controller: str) -> Located |
     """Where `controller` of this group is; None if no hierarchy of this host has it."""
     if controller in folders:
         return Located(folders[controller], 1)
-    if "" in folders and controller in _text(host, f"{folders['']}/cgroup.controllers").split():
+    if "" in folders and controller in text_of(host, f"{folders['']}/cgroup.controllers").split():
         return Located(folders[""], 2)
     return None
 
@@ -160,7 +151,7 @@ def pids(host: Host, folders: Mapping[str, str]) -> set[int]:
     """
     found: set[int] = set()
     for folder in _distinct(folders):
-        found |= {int(pid) for pid in _text(host, f"{folder}/cgroup.procs").split()}
+        found |= {int(pid) for pid in text_of(host, f"{folder}/cgroup.procs").split()}
     return found - {0}
 
 
@@ -191,8 +182,14 @@ def kill(host: Host, targets: Collection[int]) -> None:
 def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WITHIN_S) -> None:
     """Empty the group and remove it; a folder that is not there is no error (faults.md D11p)."""
     deadline_ns = host.clock.now_ns() + round(within_s * 1e9)
-    while there := _existing(host, folders):
-        _empty_or_raise(host, folders, within_s)  # each time anew: a job may just have been on its way in
+    while there := [folder for folder in _distinct(folders) if is_there(host, f"{folder}/cgroup.procs")]:
+        # Each time anew: a job may just have been on its way in.
+        if left := empty(host, folders, within_s=within_s):
+            raise TrialError(
+                f"{len(left)} processes in {next(iter(folders.values()))} do not die: {sorted(left)}.\n"
+                "They hang in the kernel (state D in `ps`), mostly on a disk or a network drive that does not answer; "
+                "if they stay, only a reboot frees them. Then run `tare device restore`."
+            )
         done = host.run(["rmdir", "--", *there])
         if done.code == 0:
             break
@@ -200,15 +197,6 @@ def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WI
             raise TrialError(f"the control group cannot be removed: {done.err.strip()}")
         host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
     remove_parent(host)
-
-
-def _empty_or_raise(host: Host, folders: Mapping[str, str], within_s: float) -> None:
-    if left := empty(host, folders, within_s=within_s):
-        raise TrialError(
-            f"{len(left)} processes in {next(iter(folders.values()))} do not die: {sorted(left)}.\n"
-            "They hang in the kernel (state D in `ps`), mostly on a disk or a network drive that does not answer; "
-            "if they stay, only a reboot frees them. Then run `tare device restore`."
-        )
 
 
 def remove_parent(host: Host) -> None:
@@ -224,23 +212,11 @@ def oom_kills(host: Host, folders: Mapping[str, str]) -> int | None:
     if found is None:
         return None
     file = {1: "memory.oom_control", 2: "memory.events"}[found.version]
-    for line in _text(host, f"{found.folder}/{file}").splitlines():
+    for line in text_of(host, f"{found.folder}/{file}").splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill":
             return int(count)
     return None
-
-
-def _existing(host: Host, folders: Mapping[str, str]) -> list[str]:
-    return [folder for folder in _distinct(folders) if _is_there(host, folder)]
-
-
-def _is_there(host: Host, folder: str) -> bool:
-    try:
-        host.read(f"{folder}/cgroup.procs")
-    except OSError:
-        return False
-    return True
 
 
 def _distinct(folders: Mapping[str, str]) -> list[str]:
@@ -248,11 +224,47 @@ def _distinct(folders: Mapping[str, str]) -> list[str]:
     return list(dict.fromkeys(folders.values()))
 
 
-def _text(host: Host, path: str) -> str:
+def text_of(host: Host, path: str) -> str:
+    """The text of a file; empty where it cannot be read."""
     try:
         return host.read(path)
     except OSError:
         return ""
+
+
+def is_there(host: Host, path: str) -> bool:
+    """Whether a file can be read."""
+    try:
+        host.read(path)
+    except OSError:
+        return False
+    return True
+
+
+def state_of(host: Host, pid: int | str | None) -> str:
+    """The kernel's letter for what a process does; X where it is no more."""
+    try:
+        return host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "X"
+
+
+def own_groups(host: Host, cgroups: Mapping[str, str]) -> dict[str, str]:
+    """Controller to folder, version 2 under "", without root groups: those count the whole device."""
+    apart = {name: folder for key, folder in cgroups.items() for name in key.split(",")}
+    # Only a root group of version 1 has `release_agent`; only a root group of version 2 lacks `cgroup.events`.
+    return {
+        name: folder
+        for name, folder in apart.items()
+        if (not is_there(host, f"{folder}/release_agent") if name else is_there(host, f"{folder}/cgroup.events"))
+    }
+
+
+def threads_file(groups: Mapping[str, str]) -> str | None:
+    """The file that lists every thread of the group."""
+    if "" in groups:
+        return f"{groups['']}/cgroup.threads"
+    return next((f"{folder}/tasks" for folder in groups.values()), None)
 
 
 # Processes that a dead run left behind on the device, found by the name that every job of ours carries.
@@ -280,12 +292,8 @@ def processes_named(host: Host, name: str, variable: str = NAME_VARIABLE) -> set
     pids = {int(path.split("/")[2]) for path in found.out.splitlines() if path.count("/") == 3}
     if not pids:
         return set()
-    us, ours = _pid(host), identity(host).uid
+    us, ours = int(host.read("/proc/self/stat").split()[0]), identity(host).uid
     return {pid for pid in pids if pid != us and _uid(host, pid) == ours}
-
-
-def _pid(host: Host) -> int:
-    return int(host.read("/proc/self/stat").split()[0])
 
 
 def _uid(host: Host, pid: int) -> int | None:
@@ -319,7 +327,7 @@ class Freezer:
     def stop(self) -> None:
         """Returns when nothing of it runs any more; raises where that takes too long."""
         if self.way == "SIGSTOP":
-            self._signal("STOP", until=lambda pid: _state(self.host, pid) in "TtZX")
+            self._signal("STOP", until=lambda pid: state_of(self.host, pid) in "TtZX")
             return
         _write(self.host, self._file(), "1" if self.way == "cgroup v2" else "FROZEN")
         deadline_ns = self.host.clock.now_ns() + round(STOPPED_WITHIN_S * 1e9)
@@ -353,7 +361,12 @@ class Freezer:
         """The cores that the busiest of its processes may use; none where that is not known."""
         if self.way == "SIGSTOP":
             return frozenset()
-        busiest = max(pids(self.host, {"": self.target}), key=lambda pid: _ticks(self.host, pid), default=None)
+
+        def ticks(pid: int) -> int:
+            words = text_of(self.host, f"/proc/{pid}/stat").rpartition(")")[2].split()
+            return int(words[11]) + int(words[12]) if len(words) > 12 else 0
+
+        busiest = max(pids(self.host, {"": self.target}), key=ticks, default=None)
         with contextlib.suppress(OSError):
             for line in self.host.read(f"/proc/{busiest}/status").splitlines():
                 if line.startswith("Cpus_allowed_list:"):
@@ -384,7 +397,7 @@ class Freezer:
 def freezer_of(host: Host, name: str, scope: Scope) -> Freezer:
     """What stops the processes of the place that is called `name`."""
     folders = scope.cgroups
-    if "" in folders and _file_is_there(host, f"{folders['']}/cgroup.freeze"):
+    if "" in folders and is_there(host, f"{folders['']}/cgroup.freeze"):
         return Freezer(host, "cgroup v2", folders[""])
     if "freezer" in folders:
         return Freezer(host, "cgroup v1", folders["freezer"])
@@ -398,7 +411,7 @@ def resume_all(host: Host, name: str) -> None:
     groups = [own, *(folders_of_pid(host, pid) for pid in carried)]
     for way, file in {"": "cgroup.freeze", "freezer": "freezer.state"}.items():
         for folder in dict.fromkeys(folders[way] for folders in groups if way in folders):
-            if _file_is_there(host, f"{folder}/{file}"):
+            if is_there(host, f"{folder}/{file}"):
                 Freezer(host, "cgroup v1" if way else "cgroup v2", folder).resume()
     if carried:
         _kill(host, "CONT", carried)
@@ -406,29 +419,6 @@ def resume_all(host: Host, name: str) -> None:
 
 def _kill(host: Host, name: str, pids: Iterable[int]) -> None:
     host.run(["sh", "-c", f'kill -{name} "$@"', "kill", *map(str, sorted(pids))])
-
-
-def _ticks(host: Host, pid: int) -> int:
-    try:
-        words = host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        return int(words[11]) + int(words[12])
-    except (OSError, ValueError, IndexError):
-        return 0
-
-
-def _state(host: Host, pid: int) -> str:
-    try:
-        return host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0]
-    except OSError:
-        return "X"
-
-
-def _file_is_there(host: Host, path: str) -> bool:
-    try:
-        host.read(path)
-    except OSError:
-        return False
-    return True
 
 
 def _write(host: Host, path: str, text: str) -> None:

@@ -230,7 +230,7 @@ class OciContainer(Container):
     def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
         """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
         files = {"/etc/hosts": roots.hosts_text(host, roots.host_name(host))}
-        if self.network == "host" and (resolvers := text_of(host, "/etc/resolv.conf")):
+        if self.network == "host" and (resolvers := tree.text_of(host, "/etc/resolv.conf").strip()):
             files["/etc/resolv.conf"] = f"{resolvers}\n"  # which may be a link into /run
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
@@ -277,16 +277,9 @@ def _start(host: Host, runtime: Runtime, name: str, bundle: str, stack: ExitStac
     host.run(["mkdir", "-p", "-m", "0700", "--", runtime.root(name)]).checked()
     done = host.run(["sh", "-c", script, "start", f"{bundle}/log", *start])
     if done.code != 0:
-        reported = text_of(host, f"{bundle}/log") or done.err.strip()
+        reported = tree.text_of(host, f"{bundle}/log").strip() or done.err.strip()
         raise TrialError(f"{runtime.program} could not start the container {name}: {reported[-2000:]}")
     return int(host.read(f"{bundle}/pid"))
-
-
-def text_of(host: Host, path: str) -> str:
-    try:
-        return host.read(path).strip()
-    except OSError:
-        return ""
 
 
 def delete(host: Host, runtime: Runtime, name: str) -> None:
@@ -339,7 +332,7 @@ class RuntimePlace(ContainerPlace):
 
 def number_in(host: Host, path: str) -> int | None:
     """The number in a file; None while it is not there or not written yet."""
-    text = text_of(host, path)
+    text = tree.text_of(host, path).strip()
     return int(text) if text.isdigit() else None
 
 

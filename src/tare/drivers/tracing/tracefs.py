@@ -18,8 +18,8 @@ from tare.base.errors import TrialError
 from tare.base.host import Host, Scope
 from tare.base.processes import Owner, holding, mounts
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups.tree import own_groups, threads_file
 from tare.drivers.containers.oci import STATE
-from tare.parts.probes.cgroup import own_groups, threads_file
 from tare.parts.protocols import Leftover
 from tare.traces.roles import HOST, TARE, Snapshot, tenant_role
 

@@ -21,7 +21,6 @@ from tare.drivers.containers.oci import (
     Bundle,
     OciContainer,
     Runtime,
-    text_of,
 )
 from tare.drivers.containers.place import ContainerPlace, Root
 from tare.drivers.containers.roots import Bind
@@ -86,7 +85,7 @@ class Lxc(OciContainer):
         log = f"{bundle}/log"
         done = host.run([*_lxc("lxc-start", made.name), "--daemon", "--logfile", log, "--logpriority", "ERROR"])
         if done.code != 0:
-            reported = text_of(host, log) or done.err.strip()
+            reported = tree.text_of(host, log).strip() or done.err.strip()
             raise TrialError(f"lxc-start could not start the container {made.name}: {reported[-2000:]}")
         pid = int(host.run([*_lxc("lxc-info", made.name), "--pid", "--no-humanize"]).checked().out)
         folders = tree.folders_of_pid(host, pid)

@@ -14,6 +14,7 @@ from pydantic import PositiveInt
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, probe_note
 from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.cgroups.tree import own_groups, threads_file
 from tare.drivers.kernel_files import (
     Field,
     FileFeed,
@@ -166,12 +167,6 @@ _V2: tuple[tuple[str, ParserFor], ...] = (
 )
 
 
-def own_groups(host: Host, cgroups: Mapping[str, str]) -> dict[str, str]:
-    """Controller to folder, version 2 under "", without root groups: those count the whole device."""
-    apart = {name: folder for key, folder in cgroups.items() for name in key.split(",")}
-    return {name: folder for name, folder in apart.items() if not _is_root(host, name, folder)}
-
-
 def files_of(groups: Mapping[str, str]) -> list[KernelFile]:
     """What to watch; a hybrid device has both kinds, and version 1 has the controllers there."""
     tables = [(groups[controller], table) for controller, table in _V1.items() if controller in groups]
@@ -182,22 +177,6 @@ def files_of(groups: Mapping[str, str]) -> list[KernelFile]:
         for folder, table in tables
         for name, parser_for in table
     ]
-
-
-def threads_file(groups: Mapping[str, str]) -> str | None:
-    """The file that lists every thread of the group."""
-    if "" in groups:
-        return f"{groups['']}/cgroup.threads"
-    return next((f"{folder}/tasks" for folder in groups.values()), None)
-
-
-def _is_root(host: Host, controller: str, folder: str) -> bool:
-    """Only a root group of version 1 has `release_agent`; only a root group of version 2 lacks `cgroup.events`."""
-    try:
-        host.read(f"{folder}/cgroup.events" if controller == "" else f"{folder}/release_agent")
-    except OSError:
-        return controller == ""
-    return controller != ""
 
 
 _CAVEAT = "at least: threads that came and went between two looks are not seen"

@@ -15,6 +15,7 @@ from pydantic import PositiveInt
 from tare.base.host import Host, LocalHost, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, PositiveSeconds
+from tare.drivers.cgroups.tree import text_of
 from tare.drivers.kernel_files import Field, FileFeed, KernelFile, keyed, make_reading, unreadable, whole
 from tare.drivers.storage import placing
 from tare.drivers.storage.placing import AbsolutePath, Residency, Sample, drawn, residency
@@ -245,14 +246,7 @@ def _called(host: Host, name: str) -> str | None:
     """What a device is called; None if it is no disk: only whole ones have a folder in /sys/block."""
     folder = f"/sys/block/{name.replace('/', '!')}"
     if name.startswith("loop"):
-        return "storage" if _text(host, f"{folder}/loop/backing_file").strip() == str(placing.image()) else None
+        return "storage" if text_of(host, f"{folder}/loop/backing_file").strip() == str(placing.image()) else None
     if name.startswith(_NOT_DISKS):
         return None
-    return name if _text(host, f"{folder}/size") else None
-
-
-def _text(host: Host, path: str) -> str:
-    try:
-        return host.read(path)
-    except OSError:
-        return ""
+    return name if text_of(host, f"{folder}/size") else None
