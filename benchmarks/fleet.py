@@ -100,8 +100,8 @@ def run_once(
     """As `tare run --fleet` does it, and what that took."""
     from tare.api.running import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
-    from tare.fleet.exchange import Task, factors, name_on_devices, on_device
-    from tare.fleet.inventory import load_inventory
+    from tare.fleet.exchange import name_on_devices
+    from tare.fleet.inventory import Task, factors, load_inventory, on_device
     from tare.fleet.local import Interruption
     from tare.fleet.run import FleetRun
     from tare.plan.matrix import cells

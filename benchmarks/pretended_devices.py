@@ -22,7 +22,7 @@ from typing import Any
 
 from tare.base import strict_json
 from tare.fleet import exchange
-from tare.fleet.exchange import on_device, planned_on
+from tare.fleet.inventory import on_device, planned_on
 from tare.fleet.ssh import Answer, Unreachable
 from tare.plan.matrix import Trial
 from tare.records.model import Record

@@ -202,7 +202,7 @@ def _finished(wanted: Wanted, came: Came, as_json: bool, again: str) -> int:
 
 
 def _run(wanted: Wanted, over: Over) -> Came:
-    from tare.fleet.exchange import plans
+    from tare.fleet.inventory import plans
 
     _refuse_secrets(wanted.study)
     if wanted.study.design.slices is not None:
@@ -219,7 +219,8 @@ def _run(wanted: Wanted, over: Over) -> Came:
 def _run_into(
     store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
-    from tare.fleet.exchange import Task, name_on_devices, plans
+    from tare.fleet.exchange import name_on_devices
+    from tare.fleet.inventory import Task, plans
     from tare.fleet.local import Interruption
     from tare.fleet.readiness import record_missing
     from tare.fleet.run import FleetRun
@@ -245,7 +246,8 @@ def _run_into(
 
 def _missing_parts(wanted: Wanted, devices: Sequence[Device], cluster: Any, patience_s: float) -> MissingParts:
     """What is left out: as it was settled when the store was begun, else as the devices say now."""
-    from tare.fleet.exchange import Questions, plans
+    from tare.fleet.exchange import Questions
+    from tare.fleet.inventory import plans
     from tare.fleet.readiness import ask_all_devices, recorded_missing
     from tare.plan.check import NOTHING
 
@@ -259,7 +261,7 @@ def _missing_parts(wanted: Wanted, devices: Sequence[Device], cluster: Any, pati
 
 def _left(study: Study, missing: MissingParts, devices: Sequence[Device]) -> Study:
     """The study as every device is asked to run it; what is left out is said. Refused where nothing is left."""
-    from tare.fleet.exchange import factors
+    from tare.fleet.inventory import factors
     from tare.plan.check import left_of
 
     if study.missing == "refuse":

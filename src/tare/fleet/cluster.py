@@ -69,9 +69,8 @@ class _Dask:
     _client: Any = None
 
     def __init__(self) -> None:
-        self._news: queue.SimpleQueue[PendingQuestion] = (
-            queue.SimpleQueue()
-        )  # those that have ended, and those that were fetched
+        # Those that have ended, and those that were fetched.
+        self._news: queue.SimpleQueue[PendingQuestion] = queue.SimpleQueue()
         self._open: dict[PendingQuestion, None] = {}
         self._ended: deque[PendingQuestion] = deque()  # whose answers are still where they were made
         self._fetching: set[PendingQuestion] = set()

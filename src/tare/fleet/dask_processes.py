@@ -39,11 +39,8 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from distributed import Security, Worker
-
 from tare.base.errors import ObstacleError, StudyError, TareError, pip_install
 from tare.base.files import new_folder, state_dir
-from tare.base.untrusted import MOST_VALUES, check_depth
 from tare.trial.device import private_folder
 
 # A part of dask as a process of ours, which ends with its starter: `python -m tare.fleet.dask_processes PID scheduler`.
@@ -124,14 +121,6 @@ _WORKER_UP_WITHIN_S = 300
 _AT_ONCE = 8  # workers that are started together: each shakes hands with the scheduler, which does one thing at a time
 
 
-class DeviceWorker(Worker):  # type: ignore[misc]
-    """dask's own, without what a thousand of them would do for nobody: a web page, and heartbeats."""
-
-    async def heartbeat(self) -> None: ...
-
-    def start_http_server(self, *_: Any, **__: Any) -> None: ...
-
-
 def serve(order_file: Path) -> None:
     """Run the workers that the order names until one of them ends; never returns."""
     try:
@@ -142,45 +131,53 @@ def serve(order_file: Path) -> None:
         os._exit(1)
 
 
-class _SharedSecurity(Security):  # type: ignore[misc]
-    """Reads its keys once, not for each worker."""
-
-    get_connection_args = cache(Security.get_connection_args)
-    get_listen_args = cache(Security.get_listen_args)
-
-
 async def _serve(order: Mapping[str, Any]) -> None:
+    from distributed import Security, Worker  # here: what devices import has to do without dask
+
+    class SharedSecurity(Security):  # type: ignore[misc]
+        """Reads its keys once, not for each worker."""
+
+        get_connection_args = cache(Security.get_connection_args)
+        get_listen_args = cache(Security.get_listen_args)
+
+    class DeviceWorker(Worker):  # type: ignore[misc]
+        """dask's own, without what a thousand of them would do for nobody: a web page, and heartbeats."""
+
+        async def heartbeat(self) -> None: ...
+
+        def start_http_server(self, *_: Any, **__: Any) -> None: ...
+
     tls = order["tls"]
-    security = _SharedSecurity(
+    security = SharedSecurity(
         require_encryption=True,
         tls_ca_file=tls["--tls-ca-file"],
         tls_worker_cert=tls["--tls-cert"],
         tls_worker_key=tls["--tls-key"],
     )
+
+    def worker(name: str) -> Any:
+        return DeviceWorker(
+            order["scheduler"],
+            name=name,
+            nthreads=1,
+            resources={"device": 1},
+            security=security,
+            protocol="tls",
+            host=order["host"],
+            memory_limit=0,
+            local_directory=order["scratch"],
+            death_timeout=_WORKER_UP_WITHIN_S,
+            heartbeat_interval="1h",
+        )
+
     workers: list[Any] = []
     for start in range(0, len(order["names"]), _AT_ONCE):
-        fresh = [_worker(name, order, security) for name in order["names"][start : start + _AT_ONCE]]
+        fresh = [worker(name) for name in order["names"][start : start + _AT_ONCE]]
         await asyncio.gather(*fresh)
         workers += fresh
     Path(order["up"]).touch()
     await asyncio.wait([asyncio.create_task(each.finished()) for each in workers], return_when="FIRST_COMPLETED")
     os._exit(1)  # threads may wait for devices, and need not be waited for
-
-
-def _worker(name: str, order: Mapping[str, Any], security: Any) -> Any:
-    return DeviceWorker(
-        order["scheduler"],
-        name=name,
-        nthreads=1,
-        resources={"device": 1},
-        security=security,
-        protocol="tls",
-        host=order["host"],
-        memory_limit=0,
-        local_directory=order["scratch"],
-        death_timeout=_WORKER_UP_WITHIN_S,
-        heartbeat_interval="1h",
-    )
 
 
 _ENCRYPTED, _PLAIN = "tls", "tcp"
@@ -241,9 +238,6 @@ def _address_towards(place: str, port: int) -> str:
         raise ObstacleError(f"there is no way from here to {place}: {error}.") from error
 
 
-ENDED = frozenset({"answered", "unreachable", "refused"})
-MOST_RECORD_BYTES = 512 << 20
-_MOST_TEXT = 1 << 20
 _LOOPBACK = ("tcp://127.", "tcp://localhost:", "tcp://[::1]")
 
 
@@ -310,31 +304,6 @@ def refuse_code() -> None:
     distributed.client.pickle = careful
     logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
     logging.getLogger("distributed.protocol.core").setLevel(logging.CRITICAL + 1)  # a traceback for each; we say it
-
-
-def checked_answer(found: Any) -> dict[str, Any]:
-    """The answer, if it is one that a worker of ours gives; TareError where it is not."""
-    if not isinstance(found, dict) or found.get("ended") not in ENDED:
-        raise TareError("its answer is none that tare gives")
-    if not isinstance(found.get("broken"), list) or not all(isinstance(each, str) for each in found["broken"]):
-        raise TareError("its answer does not say how often the line broke")
-    if not isinstance(found.get("text", ""), str) or len(found.get("text", "")) > _MOST_TEXT:
-        raise TareError("the text of its answer is none")
-    if not isinstance(records := found.get("records", b""), bytes) or len(records) > MOST_RECORD_BYTES:
-        raise TareError("the records that it sends are no bytes, or too many")
-    reported = found.get("said", {})
-    if not isinstance(reported, Mapping) or not all(isinstance(key, str) for key in reported):
-        raise TareError("what it reports is no object")
-    if reported.get("code") is not None and not isinstance(reported["code"], int):
-        raise TareError(f"the code of its trial is {str(reported['code'])[:80]!r}")
-    if found["ended"] == "answered" and "said" not in found:
-        raise TareError("its answer is empty")
-    try:
-        check_depth(dict(reported), most_values=MOST_VALUES)  # a pickle may hold the same list a billion times
-        said = json.loads(json.dumps(dict(reported), allow_nan=False))
-    except (RecursionError, TypeError, ValueError) as error:
-        raise TareError(f"what it reports is no JSON: {error}") from error
-    return {"text": "", "records": b"", **found, **({"said": said} if "said" in found else {})}
 
 
 def over_tls(address: str) -> str:

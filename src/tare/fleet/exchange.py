@@ -1,10 +1,7 @@
 """The talk with the devices of one run: questions on their way, answers to whoever asked, and whom nobody waits for.
 
-What a dask worker does for its device: asks it one thing, and asks again while the line to it is broken.
-
-A question can be asked twice without harm: a device begins each claim once, and whoever comes again finds it begun.
-
-Which trials each device of a fleet has to run, and how one of them is told to it.
+What a dask worker does for its device: asks it one thing, and asks again while the line to it is broken. A question can
+be asked twice without harm: a device begins each claim once, and whoever comes again finds it begun.
 """
 
 from __future__ import annotations
@@ -20,29 +17,25 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from tare.base.errors import StoreError, StudyError, TareError
+from tare.base.errors import StoreError, TareError
 from tare.base.files import replace_file
 from tare.base.rulings import Ruling, obstacle
+from tare.base.untrusted import MOST_VALUES, check_depth
 from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
-from tare.fleet.dask_processes import checked_answer
 from tare.fleet.inventory import Device
 from tare.fleet.local import Interruption
-from tare.fleet.ssh import HERE, Refused, Unreachable, ask
-from tare.plan.check import NOTHING, MissingParts
-from tare.plan.matrix import Trial, cells, trials
+from tare.fleet.ssh import HERE, MOST_RECORD_BYTES, Refused, Unreachable, ask
+from tare.plan.matrix import Trial
 from tare.records.merging import Arrived, Intake, Merged
 from tare.records.model import Record
 from tare.records.schema import LEDGER_FILE
 from tare.records.sealed import folder_name, is_trial_folder, sealed_in
 from tare.records.store import Store
-from tare.studies.model import Study
-from tare.studies.select import DEVICE_KEYS, Selector
-from tare.studies.yaml import Loc, listed, suggestion
 
 # What devices hand over: their records, taken into the controller's store, and a line for whatever happened.
 
@@ -200,96 +193,8 @@ def _append(descriptor: int, data: bytes) -> None:
         raise
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is the same for every trial of one run over a fleet."""
-
-    text: str  # the study as it was written: every device makes the same plan of it
-    name: str  # the file, for messages
-    store: str  # what the devices call the store that this run fills
-    run: str  # a word of this run's own
-    retry_failed: bool = False
-    ignore_managers: bool = False
-    accept_changes: bool = False
-    leaves_out: bool = False  # the study says that what is missing may be
-    missing: MissingParts = NOTHING  # what is left out on every device
-
-
-def factors(device: Device) -> tuple[tuple[str, str], ...]:
-    """The device as a factor of its trials: its name, and its type where it has one."""
-    return (("device", device.name), *((("device.type", device.type),) if device.type else ()))
-
-
-def on_device(planned: Sequence[Trial], device: tuple[tuple[str, str], ...]) -> list[Trial]:
-    """The same trials, for this device: they have ids of their own, so that none is taken for another's."""
-    return [replace(trial, cell=replace(trial.cell, device=device)) for trial in planned]
-
-
-def planned_on(study: Study, device: tuple[tuple[str, str], ...], missing: MissingParts = NOTHING) -> list[Trial]:
-    """The study's whole plan, for one device; empty where the study excludes it."""
-    return trials(study, missing.kept(cells(study, device=device)))
-
-
-def plans(study: Study, devices: Sequence[Device], missing: MissingParts = NOTHING) -> dict[Device, list[Trial]]:
-    """What each device has to run, without cells of what is lacking; one that the study excludes is not among them."""
-    if study.for_fleet is None:  # then one plan does for all
-        planned = trials(study, missing.kept(cells(study)))
-        return {device: on_device(planned, factors(device)) for device in devices}
-    refuse_unknown(study, devices)
-    found = {device: planned_on(study, factors(device), missing) for device in devices}
-    kept = {device: planned for device, planned in found.items() if planned}
-    if not kept:
-        raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run on any device.")
-    return kept
-
-
-def refuse_unknown(study: Study, devices: Sequence[Device]) -> None:
-    """A study that names a device, or a type, which this run has not."""
-    places: list[tuple[Loc, Selector]] = [(("compare", "against"), study.compare.baseline)]
-    places += [(("exclude", index), selector) for index, selector in enumerate(study.exclude)]
-    for loc, selector in places:
-        for key, wanted in selector.devices.items():
-            known = list(dict.fromkeys(level for device in devices if (level := dict(factors(device)).get(key))))
-            for level in wanted:
-                if level not in known:
-                    there = f"Available: {listed(known)}." if known else "No device of this run has one."
-                    where = study.source.at(*loc, key)
-                    raise StudyError(
-                        f"{where}no {key} of this run is called {level!r}.\n  {there}{suggestion(level, known)}"
-                    )
-    by = study.compare.by
-    if by in DEVICE_KEYS and len({dict(factors(device)).get(by) for device in devices}) < 2:
-        raise StudyError(f"{study.source.at('compare')}a comparison by {by} takes two of them, and this run has one.")
-
-
-def claim(trial: Trial, task: Task, number: int) -> str:
-    """The name of one try at a trial: a device starts it once, however often it is told to."""
-    return f"{trial.id}.{task.run}.{number}"
-
-
-def question(
-    trial: Trial, device: Device, task: Task, number: int, have: Sequence[str], *, again: bool = False
-) -> dict[str, Any]:
-    """What the agent on the device is asked; it is kept there, for whoever looks what ran. `again`: also if it ran."""
-    return {
-        "do": "run",
-        "claim": claim(trial, task, number),
-        "store": task.store,
-        "have": list(have),
-        "engine": device.engine,
-        "python": device.python,
-        "study": task.text,
-        "name": task.name,
-        "trial": trial.id,
-        "limit_s": trial.limit_s,
-        "device": [list(pair) for pair in factors(device)],
-        "retry_failed": task.retry_failed,
-        "again": again,
-        "ignore_managers": task.ignore_managers,
-        "lacking": task.missing.as_json(),
-    }
-
-
+ENDED = frozenset({"answered", "unreachable", "refused"})
+_MOST_TEXT = 1 << 20
 PATIENCE_S = 120.0
 _PAUSE_S = 5.0
 _MOST_BREAKS = 1000  # over a line that never holds for as long as an answer takes, no answer comes
@@ -401,6 +306,31 @@ class Questions:
         except (TareError, OSError) as error:
             return {"ended": "no worker", "text": str(error), "broken": []}
         return {"ended": "worker lost", "text": "the worker that drove it died.", "broken": []}
+
+
+def checked_answer(found: Any) -> dict[str, Any]:
+    """The answer, if it is one that a worker of ours gives; TareError where it is not."""
+    if not isinstance(found, dict) or found.get("ended") not in ENDED:
+        raise TareError("its answer is none that tare gives")
+    if not isinstance(found.get("broken"), list) or not all(isinstance(each, str) for each in found["broken"]):
+        raise TareError("its answer does not say how often the line broke")
+    if not isinstance(found.get("text", ""), str) or len(found.get("text", "")) > _MOST_TEXT:
+        raise TareError("the text of its answer is none")
+    if not isinstance(records := found.get("records", b""), bytes) or len(records) > MOST_RECORD_BYTES:
+        raise TareError("the records that it sends are no bytes, or too many")
+    reported = found.get("said", {})
+    if not isinstance(reported, Mapping) or not all(isinstance(key, str) for key in reported):
+        raise TareError("what it reports is no object")
+    if reported.get("code") is not None and not isinstance(reported["code"], int):
+        raise TareError(f"the code of its trial is {str(reported['code'])[:80]!r}")
+    if found["ended"] == "answered" and "said" not in found:
+        raise TareError("its answer is empty")
+    try:
+        check_depth(dict(reported), most_values=MOST_VALUES)  # a pickle may hold the same list a billion times
+        said = json.loads(json.dumps(dict(reported), allow_nan=False))
+    except (RecursionError, TypeError, ValueError) as error:
+        raise TareError(f"what it reports is no JSON: {error}") from error
+    return {"text": "", "records": b"", **found, **({"said": said} if "said" in found else {})}
 
 
 _UNANSWERED = {"unreachable": "fleet.unreachable", "refused": "fleet.refused"}

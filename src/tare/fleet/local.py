@@ -327,10 +327,10 @@ class _Runner:
         if (length := length_of(rehearsal, trial_s, run_s, dict(record.metrics))) is not None:
             lengths[rehearsal.side] = length
         if is_new:
-            steps, step_s = record.metrics.get("steps"), record.metrics.get("step_s")
+            steps, step_s, high_s = (record.metrics.get(name) for name in ("steps", "step_s", "step_p90_s"))
             marked = f", {count_text(round(steps), record.unit)}" if steps else ""
             marked += f" of {time_text(step_s)}" if steps and step_s else ""
-            marked += _scatter(record)
+            marked += f" (9 of 10 within {high_s / step_s - 1:+.0%})" if step_s and high_s else ""
             self._watcher.note(f"  {self._side(rehearsal)}: {time_text(trial_s)}{marked}")
             workload = rehearsal.cell.workload
             ends_early = workload.about_units() is not None or workload.bound_s() is not None
@@ -464,7 +464,9 @@ class _Runner:
     def _run_in_slices(self, trials: list[Trial]) -> None:
         """The same of trials that take turns: they are run again together."""
         for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + THRESHOLDS.rerun_limit):
-            self._watcher.trial_began(_together([self._label(trial) for trial in trials]))
+            names = [self._label(trial) for trial in trials]
+            block = names[0].partition(": ")[0] + ": "  # the same of all of them
+            self._watcher.trial_began(block + " and ".join(name.removeprefix(block) for name in names))
             records = run_sliced(trials, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             for trial, record in zip(trials, records, strict=True):
@@ -550,18 +552,6 @@ def _refuse_lost(record: Record) -> None:
     """A GPU that is gone is gone for the next trial too."""
     if is_lost(record.reasons):
         raise TareError(f"the study was stopped, for no further trial can be run on this device:\n{record.reasons[0]}")
-
-
-def _scatter(record: Record) -> str:
-    """How far its steps lie apart, where it marked enough of them."""
-    middle, high = record.metrics.get("step_s"), record.metrics.get("step_p90_s")
-    return f" (9 of 10 within {high / middle - 1:+.0%})" if middle and high else ""
-
-
-def _together(labels: Sequence[str]) -> str:
-    """Labels of one block as one: `block 0: tiny in runc and tiny on bare metal`."""
-    block = labels[0].partition(": ")[0] + ": "
-    return block + " and ".join(label.removeprefix(block) for label in labels)
 
 
 def side_labels(trials: Sequence[Trial]) -> Callable[[Trial], str]:

@@ -23,13 +23,10 @@ from tare.fleet.exchange import (
     Post,
     ProgressReporter,
     Questions,
-    Task,
-    claim,
     drive,
-    question,
     unanswered,
 )
-from tare.fleet.inventory import Device
+from tare.fleet.inventory import Device, Task, claim, question
 from tare.fleet.local import Interruption, Outcome, idle_s_of, labels, run_again_text
 from tare.fleet.readiness import ReadinessCheck
 from tare.plan.matrix import Trial
@@ -72,9 +69,8 @@ class FleetRun:
         )  # fmt: skip
         self._label = labels(next(iter(plans.values())))  # the device is said beside it
         self._done = 0
-        self._again: dict[
-            str, int
-        ] = {}  # trials that run again with the rest of their block -> the attempt that is old
+        # Trials that run again with the rest of their block -> the attempt that is old.
+        self._again: dict[str, int] = {}
         self._start_s = time.monotonic()
 
     @property
@@ -102,11 +98,7 @@ class FleetRun:
         self._muster.ready()
 
     def stopped(self) -> Outcome:
-        """How it ended, where it was broken off."""
-        return self._stopped()
-
-    def _stopped(self) -> Outcome:
-        """With what the next run is sure to run, and what its stop rule may add."""
+        """How it ended, where it was broken off: with what the next run is sure to run, and what its stop rule may add."""
         missing = [trial for planned in self._plans.values() for trial in self._missing(planned)]
         sure = sum(trial.block < self._study.repeat.min for trial in missing)
         why = "stopped by you"
@@ -136,7 +128,7 @@ class FleetRun:
     def _outcome(self, enough: str) -> Outcome:
         """How it ended; `enough` says why the stop rule did not want more."""
         if self._interruption.asked:
-            return self._stopped()
+            return self.stopped()
         left = sum(post.left for post in self._posts)
         given_up = f"{len(self.drained)} of {len(self._posts)} devices were skipped; {left} trials are left"
         reported = [sentence for sentence in (enough, given_up if self.drained else "") if sentence]

@@ -194,7 +194,8 @@ class SlurmCluster(ThereCluster):
         try:
             asyncio.run(job.start())
         except RuntimeError as error:
-            raise ObstacleError(f"{node.name}: Slurm takes no job for it: {_reason(str(error))}") from None
+            printed = str(error).rpartition("stderr:")[2].strip()  # by sbatch, of all that dask-jobqueue reports
+            raise ObstacleError(f"{node.name}: Slurm takes no job for it: {printed or str(error).strip()}") from None
         self._jobs[node.name] = job
         self._queue[node.name] = []
 
@@ -279,11 +280,6 @@ def queue_states(listing: str) -> dict[str, str]:
     """Of `squeue --format %i|%T|%r`; one that has ended may be listed for some minutes."""
     rows = [line.split("|", 2) for line in listing.splitlines() if line.count("|") >= 2]
     return {job: "" if state in _ENDED else f"{state} {reason}" for job, state, reason in rows}
-
-
-def _reason(text: str) -> str:
-    """What sbatch itself wrote, of all that dask-jobqueue reports."""
-    return text.rpartition("stderr:")[2].strip() or text.strip()
 
 
 def _shared_folder() -> Path:

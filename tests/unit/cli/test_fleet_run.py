@@ -20,8 +20,7 @@ from tare.base.errors import ObstacleError, StudyError
 from tare.base.rulings import obstacle
 from tare.cli import run as run_verb
 from tare.cli.run import Came, Over, Wanted, run_over
-from tare.fleet.exchange import factors, planned_on
-from tare.fleet.inventory import Device
+from tare.fleet.inventory import Device, factors, planned_on
 from tare.fleet.local import Outcome
 from tare.fleet.on_device import _the_trial, study_of
 from tare.plan.check import MissingParts, PartKey, parts_of

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.base.errors import StudyError, TareError
-from tare.fleet.dask_processes import ENDED, PER_HOST, NotData, checked_answer, groups, loads, over_tls
-from tare.fleet.exchange import Questions
-from tare.fleet.inspect import _misshapen
+from tare.fleet.dask_processes import PER_HOST, NotData, groups, loads, over_tls
+from tare.fleet.exchange import ENDED, Questions, checked_answer
 from tare.fleet.inventory import Device
+from tare.fleet.readiness import _misshapen
 
 
 class Attack:

@@ -9,8 +9,7 @@ import pytest
 
 from stand_in_parts import stand_ins
 from tare.base.errors import StudyError
-from tare.fleet.exchange import factors, planned_on, plans
-from tare.fleet.inventory import Device
+from tare.fleet.inventory import Device, factors, planned_on, plans
 from tare.fleet.on_device import eligibility_here
 from tare.plan.matrix import cells
 from tare.studies.load import loads

@@ -22,7 +22,8 @@ from tare.drivers.places import SOURCE
 from tare.fleet import lean_host, ssh
 from tare.fleet.exchange import drive
 from tare.fleet.inventory import parse_inventory
-from tare.fleet.on_device import LeanSampler, Lines, _not_lean, driven, owned_there
+from tare.fleet.lean_host import LeanSampler
+from tare.fleet.on_device import Lines, _not_lean, driven, owned_there
 from tare.fleet.ssh import Refused, Unreachable, whole
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory

@@ -15,7 +15,7 @@ import pytest
 
 from tare.base.host import LocalHost, Scope
 from tare.drivers.places import SOURCE
-from tare.fleet.on_device import Learning, Replayed, _replayed
+from tare.fleet.lean_host import Learning, Replayed, _replayed
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
 from tare.parts.probes.thermal import Temperature

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +147,15 @@ def test_a_platform_that_is_left_out_or_on_a_lean_device_is_not_made_ready_here(
         assert set(platforms_here({**request, "lean": {"name": "d"}}, study)) == set()
         some = [row for row in lacking if row[0] == "platform"]
         assert set(platforms_here({**request, "lacking": some}, study)) == {"bare"}
+
+
+def test_what_runs_on_a_device_or_looks_at_one_needs_no_dask():
+    """It is installed on the controller alone, and takes half a second to import: on a device, for each trial."""
+    script = """
+import sys
+sys.modules["distributed"] = sys.modules["dask"] = None  # as where they are not installed
+import tare.fleet.on_device, tare.fleet.readiness, tare.fleet.run
+from tare.fleet.dask_processes import require_dask, worker_command
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -14,8 +14,7 @@ from stand_in_parts import stand_ins
 from tare.base.errors import TareError
 from tare.fleet import local, on_device
 from tare.fleet.cluster import SchedulerGone, WorkerLost
-from tare.fleet.exchange import factors, planned_on
-from tare.fleet.inventory import Device
+from tare.fleet.inventory import Device, factors, planned_on
 from tare.plan.matrix import cells, trials
 from tare.records.store import Store
 from tare.studies.load import loads

@@ -22,7 +22,7 @@ from tare.cli.scaffold import FOLDER, Verbs, json_option, need, output_option, p
 
 if TYPE_CHECKING:
     from tare.analysis.parity import Line
-    from tare.fleet.inspect import Inspection
+    from tare.fleet.readiness import Inspection
     from tare.trial.undo.restoration import Failure, Remains, Restoration, StatusRow
 
 
@@ -41,8 +41,8 @@ def fleet() -> None:
 @json_option
 def fleet_check(inventory: Path, words: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Check each device of INVENTORY: is it reachable, what can it do, who uses it now."""
-    from tare.fleet.inspect import inspect_all_devices
     from tare.fleet.inventory import load_inventory
+    from tare.fleet.readiness import inspect_all_devices
 
     found = inspect_all_devices(load_inventory(inventory, trust=trust).called(words))
     if as_json:
