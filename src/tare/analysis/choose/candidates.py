@@ -46,6 +46,15 @@ class Job:
     price_per_h: str | None = None  # a number, or the column that has it
     columns: Mapping[str, str] | None = None  # word -> column, where the caller names it
 
+    @property
+    def needed(self) -> list[str]:
+        """The figures that every configuration must have."""
+        return list(dict.fromkeys([self.minimise, *(limit.figure for limit in self.limits)]))
+
+    def column_for(self, word: str, known: Sequence[str]) -> Column | None:
+        """The column of this word, as the caller names it or as it is usually called."""
+        return column_for((self.columns or {}).get(word, word), known)
+
 
 def word_for(name: str, known: Sequence[str], columns: Mapping[str, str]) -> str:
     """`energy` for `joules`: a column that has a word of its own is known by it, so that it is scaled as such."""
@@ -62,51 +71,38 @@ def job_observations(
 ) -> list[TrialRow]:
     """Each trial with the figures of the whole job, by word (time, energy, power, cost) or by column."""
     known = columns_of(source)
-    needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
-    columns = _job_columns(source, job, known, needed)
+    columns = _job_columns(source, job, known)
     of_run = is_store(source) and job.times is not None
-    asked = list(dict.fromkeys([column.name for column in columns.values()]))
-    asked += [name for name in _further_columns(job, known, of_run) if name not in asked]
-    rows = observations(source, settings=settings, values=asked, group=group)
+    asked = [column.name for column in columns.values()]
+    asked += [job.price_per_h] if job.price_per_h is not None and number(job.price_per_h) is None else []
+    asked += ["steps"] if of_run and "steps" in known else []
+    rows = observations(source, settings=settings, values=list(dict.fromkeys(asked)), group=group)
     return [of_job(row, job, columns, of_run) for row in rows]
 
 
-def _job_columns(source: Path, job: Job, known: Sequence[str], needed: Sequence[str]) -> dict[str, Column]:
+_HOW_TO_GET: Mapping[str, str] = {
+    "cost": "give --price, as a number per hour or as a column, and a time",
+    "time": "name its column with --time",
+    "energy": "name its column with --energy, or --power and --time",
+    "power": "name its column with --power, or --energy and --time",
+}
+
+
+def _job_columns(source: Path, job: Job, known: Sequence[str]) -> dict[str, Column]:
     """Word -> column, for what is needed and what is good to have; a figure that cannot be had is refused."""
     found: dict[str, Column] = {}
-    for word in dict.fromkeys([*needed, *ALSO, "cost"]):
-        named = (job.columns or {}).get(word, word)
-        column = column_for(named, known)
+    for word in dict.fromkeys([*job.needed, *ALSO, "cost"]):
+        column = job.column_for(word, known)
         if column is not None:
             found[word] = column
-        elif named != word:
+        elif (named := (job.columns or {}).get(word, word)) != word:
             raise StudyError(f"{source}: {unknown_name(f'column for {word}', named, list(known))}")
-    for word in needed:
-        if word not in found and not _can_be_made(word, found, job):
-            raise StudyError(f"{source}: {_how_to_get(word, known)}")
+    made_from = {word: parts for word, parts in _MADE_FROM.items() if word != "cost" or job.price_per_h is not None}
+    for word in job.needed:
+        if word not in found and not (word in made_from and found.keys() >= {*made_from[word]}):
+            hint = _HOW_TO_GET.get(word, "name one of the columns")
+            raise StudyError(f"{source}: no figure is known for {word!r}: {hint}. Available: {', '.join(known)}.")
     return found
-
-
-def _can_be_made(word: str, found: Mapping[str, Column], job: Job) -> bool:
-    parts = _MADE_FROM.get(word)
-    return (
-        parts is not None and all(part in found for part in parts) and (word != "cost" or job.price_per_h is not None)
-    )
-
-
-def _how_to_get(word: str, known: Sequence[str]) -> str:
-    hint = {
-        "cost": "give --price, as a number per hour or as a column, and a time",
-        "time": "name its column with --time",
-        "energy": "name its column with --energy, or --power and --time",
-        "power": "name its column with --power, or --energy and --time",
-    }.get(word, "name one of the columns")
-    return f"no figure is known for {word!r}: {hint}. Available: {', '.join(known)}."
-
-
-def _further_columns(job: Job, known: Sequence[str], of_run: bool) -> list[str]:
-    price = [job.price_per_h] if job.price_per_h is not None and number(job.price_per_h) is None else []
-    return [*price, *(["steps"] if of_run and "steps" in known else [])]
 
 
 def of_job(row: TrialRow, job: Job, columns: Mapping[str, Column], of_run: bool) -> TrialRow:
@@ -121,34 +117,24 @@ def of_job(row: TrialRow, job: Job, columns: Mapping[str, Column], of_run: bool)
         values["power"] = values["energy"] / values["time"]
     if "energy" not in values and {"power", "time"} <= values.keys():
         values["energy"] = values["power"] * values["time"]
-    price = _price(row, job)
-    if "cost" not in values and price is not None and "time" in values:
-        values["cost"] = values["time"] / 3600 * price
+    if "cost" not in values and job.price_per_h is not None and "time" in values:
+        fixed = number(job.price_per_h)
+        if (price := row.metrics.get(job.price_per_h) if fixed is None else fixed) is not None:
+            values["cost"] = values["time"] / 3600 * price
     return replace(row, metrics=values)
 
 
 def _times(row: TrialRow, job: Job, column: str, of_run: bool) -> float:
     """How many of what this row measured the job is made of."""
     if job.samples is not None:
-        return math.ceil(job.samples / _batch(row))
+        found = [value for name, value in row.settings.items() if name.rpartition(".")[2] == "batch"]
+        if len(found) != 1 or not isinstance(found[0], float) or found[0] <= 0:
+            raise StudyError(f"{row.trial}: --samples needs a setting called batch, to know how many steps that makes.")
+        return math.ceil(job.samples / found[0])
     if job.times is None:
         return 1.0
     steps = row.metrics.get("steps") if of_run and column in OF_THE_RUN else None
     return job.times / steps if steps else job.times
-
-
-def _batch(row: TrialRow) -> float:
-    found = [value for name, value in row.settings.items() if name.rpartition(".")[2] == "batch"]
-    if len(found) != 1 or not isinstance(found[0], float) or found[0] <= 0:
-        raise StudyError(f"{row.trial}: --samples needs a setting called batch, to know how many steps that makes.")
-    return found[0]
-
-
-def _price(row: TrialRow, job: Job) -> float | None:
-    if job.price_per_h is None:
-        return None
-    fixed = number(job.price_per_h)
-    return row.metrics.get(job.price_per_h) if fixed is None else fixed
 
 
 # Configurations, measured or predicted, held against the limits.
@@ -354,17 +340,16 @@ def judged(found: Sequence[Configuration], limits: Sequence[Limit], stated: Spre
     pools = {limit.name: residuals(found, limit.figure) for limit in limits}
     made = []
     for each in found:
-        own = {limit.name: chance_at_most(each, limit.figure, limit.at_most, shared[limit.name]) for limit in limits}
-        like = {limit.name: chance_like_the_others(each, limit.figure, limit.at_most, pools[limit.name])
-                for limit in limits}  # fmt: skip
-        chances = {name: _lesser(own[name], like[name]) for name in own}
+        own: dict[str, float | None] = {}
+        chances: dict[str, float | None] = {}
+        for limit in limits:
+            chance = chance_at_most(each, limit.figure, limit.at_most, shared[limit.name])
+            like = chance_like_the_others(each, limit.figure, limit.at_most, pools[limit.name])
+            own[limit.name] = chance
+            chances[limit.name] = chance if chance is None or like is None else min(chance, like)
         over = {limit.name: each.centre(limit.figure) / limit.at_most - 1 for limit in limits}
         made.append(Judged(each, chances, all_kept(list(chances.values())), over, all_kept(list(own.values()))))
     return made
-
-
-def _lesser(own: float | None, like: float | None) -> float | None:
-    return own if own is None or like is None else min(own, like)
 
 
 def fitting(all_of_them: Sequence[Judged], minimise: str, confidence: float) -> list[tuple[Judged, float]]:
@@ -437,9 +422,12 @@ def predictions(
     source: Path, job: Job, rows: Sequence[TrialRow], *, group: str | None = None
 ) -> tuple[list[Predicted], tuple[str, ...]]:
     """What the predictor offers, and why it offers nothing where it was asked in vain."""
-    features = _features(rows)
-    columns = _columns(source, job)
-    if not features or "time" not in columns or not ({"energy", "power"} & columns.keys()):
+    known = columns_of(source)
+    columns = {word: column.name for word in FIGURES if (column := job.column_for(word, known)) is not None}
+    # The predictor knows clocks and counts, not names: settings must be numbers in every row.
+    features = tuple(dict.fromkeys(name for row in rows for name in row.settings))
+    numeric = all(isinstance(row.settings.get(name), float) for row in rows for name in features)
+    if not features or not numeric or "time" not in columns or not ({"energy", "power"} & columns.keys()):
         return [], ()
     if _nothing_is_left(rows):
         return [], ()
@@ -465,24 +453,11 @@ def predictions(
     return offered, ()
 
 
-def _features(rows: Sequence[TrialRow]) -> tuple[str, ...]:
-    """The settings, where all of them are numbers in every row: the predictor knows clocks and counts, not names."""
-    names = list(dict.fromkeys(name for row in rows for name in row.settings))
-    numeric = all(isinstance(row.settings.get(name), float) for row in rows for name in names)
-    return tuple(names) if numeric else ()
-
-
 def _nothing_is_left(rows: Sequence[TrialRow]) -> bool:
     """Whether each group was measured in every combination of the settings' levels."""
     timed = grouped((row for row in rows if "time" in row.metrics), lambda row: row.group)
     levels = math.prod(len(set(column)) for column in zip(*(row.settings.values() for row in rows), strict=True))
     return all(len({tuple(row.settings.values()) for row in its}) == levels for its in timed.values())
-
-
-def _columns(source: Path, job: Job) -> dict[str, str]:
-    known = columns_of(source)
-    found = {word: column_for((job.columns or {}).get(word, word), known) for word in FIGURES}
-    return {word: column.name for word, column in found.items() if column is not None}
 
 
 def _predicted(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -219,9 +220,8 @@ def find_configuration(
     nearest = min(
         found, key=lambda each: sum(_distance(each.settings.get(name), v, spreads[name]) for name, v in wanted.items())
     )
-    raise StudyError(
-        f"{source}: {settings_text(wanted)} was not measured{_of(nearest.group)}. The nearest is {nearest.label}."
-    )
+    where = "" if nearest.group is None else f" for {nearest.group}"
+    raise StudyError(f"{source}: {settings_text(wanted)} was not measured{where}. The nearest is {nearest.label}.")
 
 
 def _fits(one: Configuration, wanted: Mapping[str, Setting]) -> bool:
@@ -254,10 +254,6 @@ def _known_as(name: str, known: Sequence[str], source: Path | str) -> str:
     if len(ending) != 1:
         raise StudyError(f"{source}: {unknown_name('setting', name, ending or known)}")
     return ending[0]
-
-
-def _of(group: str | None) -> str:
-    return "" if group is None else f" for {group}"
 
 
 def _same(ours: Setting | None, theirs: Setting) -> bool:
@@ -325,7 +321,10 @@ def mixed_notes(source: Path, settings: Sequence[str] | None, group: str | None)
         return []
     table = read_table(source)
     labels = {name: _labels(table, name) for name in table.columns if name not in settings}
-    labels = {name: cells for name, cells in labels.items() if _recur(cells)}
+    # Labels that never recur name rows, and part nothing.
+    labels = {
+        name: cells for name, cells in labels.items() if any(n > 1 for n in Counter(filter(None, cells)).values())
+    }
     if not labels:
         return []
     columns = [setting_column(table, name) for name in settings]
@@ -335,12 +334,6 @@ def mixed_notes(source: Path, settings: Sequence[str] | None, group: str | None)
         for name, cells in labels.items()
         if _is_mixed(cells, configurations)
     ]
-
-
-def _recur(labels: Sequence[str | None]) -> bool:
-    """Labels that never recur name rows, and part nothing."""
-    present = [label for label in labels if label is not None]
-    return len(set(present)) < len(present)
 
 
 def _is_mixed(labels: Sequence[str | None], configurations: Sequence[tuple[Setting | None, ...]]) -> bool:
@@ -433,6 +426,16 @@ class Contrast:
     word: Standing
 
     @property
+    def surely_below(self) -> bool:
+        """Ours takes less, for sure."""
+        return self.estimate.high is not None and self.estimate.high < 0
+
+    @property
+    def surely_above(self) -> bool:
+        """Ours takes more, for sure."""
+        return self.estimate.low is not None and self.estimate.low > 0
+
+    @property
     def surely_not_worse(self) -> bool:
         """No worse than by the margin, for sure."""
         return self.estimate.high is not None and self.estimate.high <= MARGIN
@@ -456,15 +459,12 @@ def contrast(ours: Configuration, theirs: Configuration, figure: str, tries: int
     low, high = map(math.expm1, shift.interval(level))
     many = f"; one of {tries} that were looked at" if tries > 1 else ""
     method = f"{shift.method} ({100 * level:.4g} %{many})"
-    return Contrast(Estimate(math.expm1(shift.centre), low, high, sides.n, method, level), _word(low, high))
-
-
-def _word(low: float, high: float) -> Standing:
+    word: Standing = "equivalent" if low >= -MARGIN and high <= MARGIN else "cannot_tell"
     if high < 0 and low < -MARGIN:
-        return "better"
-    if low > 0 and high > MARGIN:
-        return "worse"
-    return "equivalent" if low >= -MARGIN and high <= MARGIN else "cannot_tell"
+        word = "better"
+    elif low > 0 and high > MARGIN:
+        word = "worse"
+    return Contrast(Estimate(math.expm1(shift.centre), low, high, sides.n, method, level), word)
 
 
 def _lined_up(ours: Configuration, theirs: Configuration, figure: str) -> Sides:
@@ -505,11 +505,11 @@ def default_against(today: Configuration, found: Iterable[Configuration], figure
     beating = [
         (other, math.prod(1 + each.estimate.value for each in several))
         for other, several in contrasts
-        if any(_surely_lower(each) for each in several) and all(each.surely_not_worse for each in several)
+        if any(each.surely_below for each in several) and all(each.surely_not_worse for each in several)
     ]
     if beating:
         return Against("beaten", min(beating, key=lambda pair: (pair[1], pair[0].label))[0])
-    if all(any((each.estimate.low or 0.0) > 0 for each in several) for _, several in contrasts):
+    if all(any(each.surely_above for each in several) for _, several in contrasts):
         return Against("on_front")
     if all(any(each.surely_not_better for each in several) for _, several in contrasts):
         return Against("equivalent")
@@ -542,11 +542,7 @@ def _ratio(ours: float, theirs: float) -> float:
     return ours / theirs if theirs > 0 else math.inf if ours > 0 else 1.0
 
 
-def _surely_lower(each: Contrast) -> bool:
-    return each.estimate.high is not None and each.estimate.high < 0
-
-
 def told_apart(ours: Configuration, theirs: Configuration, figures: Sequence[str], tries: int) -> bool:
     """Whether the two surely differ in any of the figures."""
-    found = [contrast(ours, theirs, figure, tries).estimate for figure in figures]
-    return any(each.low is not None and each.high is not None and not each.low <= 0 <= each.high for each in found)
+    found = (contrast(ours, theirs, figure, tries) for figure in figures)
+    return any(each.surely_below or each.surely_above for each in found)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -235,8 +235,17 @@ class Choice:
 
 
 def first_modes(law: Law, modes: Array, count: int) -> list[int]:
-    """The first modes (rows) to measure of a workload of which nothing is known."""
-    cov, noise = _before_anything(law, coordinates(law.resources, modes))
+    """The first modes (rows) to measure of a workload of which nothing is known.
+
+    By the covariances (1 or 2, modes, modes) of log time, and of log energy if known, over what the constants may be.
+    """
+    rng = np.random.default_rng(0)  # the same draws for everybody: a design is not a matter of luck
+    means = np.array([each.mean for each in law.constants])
+    draws = means + law.deviations * rng.standard_normal((_DRAWS, len(means)))
+    time, *power = law.log_figures(draws, coordinates(law.resources, modes))
+    figures = [time, *(time + each for each in power)]
+    cov = np.stack([np.cov(each, rowvar=False) for each in figures]) + _ANY_SCALE
+    noise = np.array([NOISE_TIME**2, NOISE_TIME**2 + NOISE_POWER**2])[: len(figures)]
     return [place for place, _ in _greedy(cov, noise, count)]
 
 
@@ -259,17 +268,6 @@ def adaptive_choice(law: Law, workload: Workload, count: int) -> list[int]:
         best = next_modes(fitted, workload.modes[left], 1)[0].mode
         chosen.append(next(place for place in left if tuple(workload.modes[place].tolist()) == best))
     return chosen
-
-
-def _before_anything(law: Law, modes: Array) -> tuple[Array, Array]:
-    """Covariances (1 or 2, modes, modes) of log time, and of log energy if known, over what the constants may be."""
-    rng = np.random.default_rng(0)  # the same draws for everybody: a design is not a matter of luck
-    means = np.array([each.mean for each in law.constants])
-    draws = means + law.deviations * rng.standard_normal((_DRAWS, len(means)))
-    time, *power = law.log_figures(draws, modes)
-    figures = [time, *(time + each for each in power)]
-    cov = np.stack([np.cov(each, rowvar=False) for each in figures]) + _ANY_SCALE
-    return cov, np.array([NOISE_TIME**2, NOISE_TIME**2 + NOISE_POWER**2])[: len(figures)]
 
 
 def _greedy(covariance: Array, noise: Array, count: int) -> list[tuple[int, float]]:
@@ -330,7 +328,7 @@ class Bench:
     workloads: tuple[Workload, ...]
     law: Law
     chosen: tuple[Rows, ...]  # of each workload (splits, k)
-    lessons: Mapping[int, Lesson]
+    lessons: Mapping[str | None, Lesson] = field(default_factory=dict)  # of each workload, by name, what others taught
 
     @cached_property
     def universal(self) -> Regression | None:
@@ -351,15 +349,18 @@ def evaluate(
 ) -> list[Outcome]:
     """Every workload, count and method on random splits; `step` is called after each of them."""
     law = table.law
-    lessons = _lessons(table.workloads, law) if "tare+transfer" in methods else {}
+    lessons = {}
+    for each in table.workloads if "tare+transfer" in methods else ():
+        if others := teachers([other for other in table.workloads if other is not each], law):
+            lessons[each.name] = lesson(law, others)
     outcomes = []
     for k in counts:
         able = tuple(each for each in table.workloads if len(each.modes) > k)
         drawn = tuple(_draw(len(each.modes), k, splits, seed) for each in able)
-        bench = Bench(able, law, tuple(chosen for chosen, _ in drawn), _kept(lessons, table.workloads, able))
+        bench = Bench(able, law, tuple(chosen for chosen, _ in drawn), lessons)
         for place, (_, held) in enumerate(drawn):
             for method in methods:
-                if method != "tare+transfer" or place in bench.lessons:
+                if method != "tare+transfer" or able[place].name in lessons:
                     outcomes.append(_outcome(bench, place, held, method, "random"))
                 step()
     return outcomes
@@ -375,7 +376,9 @@ def evaluate_designs(
         able = [k for k in counts if k < len(workload.modes)]
         order = adaptive_choice(law, workload, max(able, default=0)) if len(workload.modes) <= MOST_FITTED else []
         for k in able if order else ():
-            outcomes.append(_alone(law, workload, np.array(order[:k]), "tare", "ours"))
+            rows = np.array(order[:k])
+            held = np.setdiff1d(np.arange(len(workload.modes)), rows)[None]
+            outcomes.append(_outcome(Bench((workload,), law, (rows[None],)), 0, held, "tare", "ours"))
         step()
     return outcomes + _papers(table, law, seed)
 
@@ -410,15 +413,10 @@ def _papers(table: ModeTable, law: Law, seed: int) -> list[Outcome]:
     chosen = papers_choice(first, [each.time for each in table.workloads], seed)
     found = []
     for place, rows in enumerate(chosen):
-        bench = Bench(table.workloads, law, tuple(rows[None] for _ in table.workloads), {})
+        bench = Bench(table.workloads, law, tuple(rows[None] for _ in table.workloads))
         held = np.setdiff1d(np.arange(len(first)), rows)[None]
         found += [_outcome(bench, place, held, method, "paper") for method in ("tare", "linear")]
     return found
-
-
-def _alone(law: Law, workload: Workload, rows: Rows, method: str, design: str) -> Outcome:
-    held = np.setdiff1d(np.arange(len(workload.modes)), rows)[None]
-    return _outcome(Bench((workload,), law, (rows[None],), {}), 0, held, method, design)
 
 
 def _outcome(bench: Bench, place: int, held: Rows, method: str, design: str) -> Outcome:
@@ -461,19 +459,11 @@ def _draw(modes: int, k: int, splits: int, seed: int) -> tuple[Rows, Rows]:
     return orders[:, :k], orders[:, k : k + MOST_HELD_OUT]
 
 
-def _by_tare(bench: Bench, place: int, held: Rows) -> Answer:
-    """The law on the workload's own measured modes, and on nothing else."""
-    return _by_law(bench, place, held, bench.law, None)
-
-
-def _by_transfer(bench: Bench, place: int, held: Rows) -> Answer:
-    """The same, taught by the other workloads with all of their modes."""
-    taught = bench.lessons[place]
-    return _by_law(bench, place, held, taught.law, taught)
-
-
-def _by_law(bench: Bench, place: int, held: Rows, law: Law, taught: Lesson | None) -> Answer:
+def _by_law(bench: Bench, place: int, held: Rows, *, transfer: bool = False) -> Answer:
+    """The law on the workload's own measured modes, or also taught by the others with all of theirs (`transfer`)."""
     workload, chosen = bench.workloads[place], bench.chosen[place]
+    taught = bench.lessons[workload.name] if transfer else None
+    law = taught.law if taught else bench.law
     modes = coordinates(law.resources, workload.modes)
     off = taught.departure(modes) if taught else np.zeros((1, len(modes)))
     left = workload.logs - off[: len(workload.logs)]
@@ -486,7 +476,7 @@ def _held(bench: Bench, place: int, held: Rows, taught: Lesson | None) -> dict[s
     """How much of what was held out lies in its interval, on the first splits: each takes as long as a prediction."""
     law, workload, chosen = bench.law, bench.workloads[place], bench.chosen[place]
     modes, logs = coordinates(law.resources, workload.modes), workload.logs
-    others = teachers([*bench.workloads[:place], *bench.workloads[place + 1 :]], law) if taught else []
+    others = teachers([each for each in bench.workloads if each is not workload], law) if taught else []
     wider = calibrate(law, others, chosen.shape[1]).wider if others else WIDER
     inside = []
     for rows, there in zip(chosen[:INTERVAL_SPLITS], held, strict=False):
@@ -495,51 +485,34 @@ def _held(bench: Bench, place: int, held: Rows, taught: Lesson | None) -> dict[s
     return dict(zip(FIGURES, np.mean(inside, axis=0).tolist(), strict=False))
 
 
-def _by_linear(bench: Bench, place: int, held: Rows) -> Answer:
+def _by_linear(bench: Bench, place: int, held: Rows, *, own: bool = False) -> Answer:
+    """The paper's regressions; `own`: the energy of each workload has one of its own."""
     workload, chosen = bench.workloads[place], bench.chosen[place]
+    there = workload.modes[held]
     regression = regress(workload.modes[chosen], workload.time[chosen])
-    time = regression.at(workload.modes[held])
-    return Answer(time, energy_at(bench.universal, workload.modes[held], time), regression)
-
-
-def _by_own_linear(bench: Bench, place: int, held: Rows) -> Answer:
-    workload, chosen = bench.workloads[place], bench.chosen[place]
-    regression = regress(workload.modes[chosen], workload.time[chosen])
-    time = regression.at(workload.modes[held])
-    if workload.energy is None:
-        return Answer(time, None, regression)
-    energy = regress(workload.modes[chosen], workload.energy[chosen]).at(workload.modes[held])
+    time = regression.at(there)
+    if not own:
+        return Answer(time, energy_at(bench.universal, there, time), regression)
+    energy = None if workload.energy is None else regress(workload.modes[chosen], workload.energy[chosen]).at(there)
     return Answer(time, energy, regression)
 
 
 METHODS: Mapping[str, Method] = {
-    "tare": _by_tare,
+    "tare": _by_law,
     "linear": _by_linear,
-    "linear-own": _by_own_linear,
-    "tare+transfer": _by_transfer,
+    "linear-own": partial(_by_linear, own=True),
+    "tare+transfer": partial(_by_law, transfer=True),
 }
-
-
-def _lessons(workloads: Sequence[Workload], law: Law) -> dict[int, Lesson]:
-    """What the others teach each workload; none where no other has enough modes."""
-    found = {}
-    for place in range(len(workloads)):
-        others = teachers([*workloads[:place], *workloads[place + 1 :]], law)
-        if others:
-            found[place] = lesson(law, others)
-    return found
 
 
 def teachers(workloads: Sequence[Workload], law: Law) -> list[tuple[Array, Array]]:
     """The workloads that have enough modes to teach: coordinates, and logarithms of the figures."""
-    return [
-        (coordinates(law.resources, each.modes[rows]), each.logs[:, rows])
-        for each in workloads
-        if len(each.modes) >= FEWEST_MODES
-        for rows in [np.unique(np.linspace(0, len(each.modes) - 1, MOST_FITTED).astype(int))]
-    ]
+    enough = [thinned(each) for each in workloads if len(each.modes) >= FEWEST_MODES]
+    return [(coordinates(law.resources, each.modes), each.logs) for each in enough]
 
 
-def _kept(lessons: Mapping[int, Lesson], all_of: Sequence[Workload], able: Sequence[Workload]) -> dict[int, Lesson]:
-    by_name = {all_of[place].name: found for place, found in lessons.items()}
-    return {place: by_name[each.name] for place, each in enumerate(able) if each.name in by_name}
+def thinned(workload: Workload) -> Workload:
+    """No more modes than a fit can use; those of a finer table are left out evenly."""
+    if len(workload.modes) <= MOST_FITTED:
+        return workload
+    return workload.take(np.unique(np.linspace(0, len(workload.modes) - 1, MOST_FITTED).astype(int)).tolist())

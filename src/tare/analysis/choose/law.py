@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Literal
@@ -57,18 +57,17 @@ class Resource:
 
 def resources(names: Sequence[str], modes: Array) -> tuple[Resource, ...]:
     """The resources that these features are, scaled by the modes (rows) of the table."""
-    return tuple(_resource(name, modes[:, place]) for place, name in enumerate(names))
+    found = []
+    for name, values in zip(names, modes.T, strict=False):
+        low, high = float(values.min()), float(values.max())
+        role = _role(name) if low > 0 else "other"  # no workers at all is not a scarce worker
+        found.append(Resource(name, role, low, high))
+    return tuple(found)
 
 
 def coordinates(known: Sequence[Resource], modes: Array) -> Array:
     """Modes (..., features) as the coordinates of a law, of the same shape."""
     return np.stack([resource.coordinate(modes[..., place]) for place, resource in enumerate(known)], axis=-1)
-
-
-def _resource(name: str, values: Array) -> Resource:
-    low, high = float(values.min()), float(values.max())
-    role = _role(name)
-    return Resource(name, role if low > 0 else "other", low, high)  # no workers at all is not a scarce worker
 
 
 def _role(name: str) -> Role:
@@ -308,8 +307,9 @@ def fit(law: Law, modes: Array, logs: Array) -> Fit:
     by_constant = jacobian(problems.residuals, state.constants)
     hessian = _curvature(by_constant, state, law.deviations)
     covariance = np.linalg.inv(hessian).astype(float)
-    evidence = -state.cost - 0.5 * np.linalg.slogdet(hessian)[1]
-    weights = _start_weights(evidence.reshape(count, each))
+    evidence = (-state.cost - 0.5 * np.linalg.slogdet(hessian)[1]).reshape(count, each)
+    weights = np.exp(evidence - evidence.max(axis=1, keepdims=True))
+    weights /= weights.sum(axis=1, keepdims=True)
     leverage = ((by_constant @ covariance) * by_constant).sum(axis=-1) / state.variance
     foreseen = state.residuals / (1 - np.clip(leverage, 0.0, _MOST_LEVERAGE))
     left, left_out = (
@@ -334,12 +334,6 @@ def jacobian(of: Residuals, constants: Array) -> Array:
     moves = np.vstack([np.zeros(count), _SMALL * np.eye(count)]).reshape(-1, *(1,) * (constants.ndim - 1), count)
     values = of(constants + moves)
     return np.moveaxis((values[1:] - values[0]) / _SMALL, 0, -1)
-
-
-def _start_weights(evidence: Array) -> Array:
-    weights = np.exp(evidence - evidence.max(axis=1, keepdims=True))
-    shares: Array = weights / weights.sum(axis=1, keepdims=True)
-    return shares
 
 
 def _search(problems: _Problems, starts: Array) -> _State:
@@ -439,7 +433,7 @@ def centre(fitted: Fit, modes: Array) -> Array:
 
 def surface(fitted: Fit, modes: Array) -> Surface:
     """The same with deviations. The modes (modes, features) are for the one problem of this fit."""
-    parts = [_piece(fitted, part[None]) for part in _pieces(modes)]
+    parts = [_piece(fitted, modes[None, first : first + _AT_ONCE]) for first in range(0, len(modes), _AT_ONCE)]
     centres, variances = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
     measured = fitted.modes.shape[1]
     return Surface(centres, np.sqrt(variances), PRIOR_WEIGHT + measured)
@@ -474,11 +468,6 @@ def _piece(fitted: Fit, modes: Array) -> tuple[Array, Array]:
     known = np.einsum("nk,nk->n", to_measured, np.linalg.solve(_noisy_kernel(fitted.modes[0]), to_measured.T).T)
     local = _LOCAL_SHARE * np.clip(1 - known, 0, None) + (1 - _LOCAL_SHARE)
     return mean + local_centre(fitted, modes)[0], variance + scatter[:, None] * local
-
-
-def _pieces(modes: Array) -> Iterator[Array]:
-    for first in range(0, len(modes), _AT_ONCE):
-        yield modes[first : first + _AT_ONCE]
 
 
 def _probable(fitted: Fit) -> tuple[Array, Array, Array]:

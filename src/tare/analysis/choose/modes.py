@@ -142,6 +142,13 @@ def modes_of(source: Path, rows: Sequence[TrialRow], columns: Columns, alone: st
     return table
 
 
+def mode_of(assignment: Mapping[str, float], features: Sequence[str]) -> Mode:
+    """What `--at` names, as a mode."""
+    if missing := [name for name in features if name not in assignment]:
+        raise StudyError(f"--at: it does not say {', '.join(missing)}; a mode needs all of {', '.join(features)}.")
+    return tuple(assignment[name] for name in features)
+
+
 def grid(table: ModeTable) -> Array:
     """Every combination of the features' levels."""
     levels = [np.unique(column) for column in table.modes.T]
@@ -177,8 +184,12 @@ def _with_usual_energy(source: Path, columns: Columns) -> Columns:
 
 def _varying(source: Path, rows: Sequence[TrialRow], columns: Columns) -> tuple[tuple[str, ...], list[str]]:
     """The features that have more than one value; the others are said, and left out."""
-    for name in columns.features:
-        _refuse_text(source, rows, name)
+    # A column with one text in it arrives as texts: the one that is no number is the one to name.
+    for name, row in itertools.product(columns.features, rows):
+        value = row.settings.get(name)
+        if isinstance(value, str) and number(value) is None:
+            where = f"{source}, {row.trial}, column {name!r}"
+            raise StudyError(f"{where}: {value!r} is not a number; features are numbers.")
     levels = {name: {_number(source, row, name) for row in rows} for name in columns.features}
     constant = [name for name, values in levels.items() if len(values) == 1]
     if len(constant) == len(levels):
@@ -186,15 +197,6 @@ def _varying(source: Path, rows: Sequence[TrialRow], columns: Columns) -> tuple[
     notes = [f"{name} is {next(iter(levels[name])):g} in every row, so it carries no information and is left out."
              for name in constant]  # fmt: skip
     return tuple(name for name in columns.features if name not in constant), notes
-
-
-def _refuse_text(source: Path, rows: Sequence[TrialRow], name: str) -> None:
-    """A column with one text in it arrives as texts: the one that is no number is the one to name."""
-    for row in rows:
-        value = row.settings.get(name)
-        if isinstance(value, str) and number(value) is None:
-            where = f"{source}, {row.trial}, column {name!r}"
-            raise StudyError(f"{where}: {value!r} is not a number; features are numbers.")
 
 
 def _number(source: Path, row: TrialRow, name: str) -> float:
@@ -220,7 +222,7 @@ def _workload(source: Path, name: str | None, rows: Sequence[TrialRow], columns:
     modes = sorted(trials)
     typical = [np.exp(np.median(np.log(trials[mode]), axis=0)) for mode in modes]
     time, *energy = np.array(typical).T
-    left = _as_array(wanted - set(modes), len(columns.features))
+    left = np.array(sorted(wanted - set(modes))).reshape(-1, len(columns.features))
     workload = Workload(name, np.array(modes), time, energy[0] if energy else None, left)
     return workload, _notes(where, trials, partial)
 
@@ -282,7 +284,3 @@ def _refuse_twins(table: ModeTable) -> None:
                 f"{table.source}: {names[one]} and {names[other]} are collinear: they change together in every mode, so"
                 f" their effects cannot be told apart. Leave one of them out of --features."
             )
-
-
-def _as_array(modes: set[Mode], features: int) -> Array:
-    return np.array(sorted(modes)).reshape(-1, features)

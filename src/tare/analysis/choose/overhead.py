@@ -17,6 +17,7 @@ import numpy as np
 
 from tare.analysis.cells import placed, resolve_factor
 from tare.analysis.choose.law import LEVEL, Array
+from tare.analysis.choose.modes import Mode, mode_of
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.observations import NOTHING_USABLE, records_of, table_observations, usable_attempts
@@ -30,7 +31,6 @@ from tare.records.trials import grouped
 
 PLATFORM = "platform"
 FEWEST_PAIRS = 2  # of a mode, to know its noise
-Mode = tuple[float, ...]
 FORMS: Mapping[str, Callable[[Array], Array]] = {  # a function of each setting; the first is taken where none is better
     "b / {}": lambda values: 1 / values,
     "b log {}": np.log,
@@ -102,7 +102,7 @@ def overheads(
     levels = list(dict.fromkeys(each.level for each in timed))
     if against not in levels:
         raise StudyError(f"{source}: {unknown_name('platform', against, levels)}")
-    wanted = [tuple(each[name] for name in features) for each in at if _names_all(each, features)]
+    wanted = [mode_of(each, features) for each in at]
     found = []
     for job, mine in grouped(timed, lambda each: each.job).items():
         theirs = [each for each in mine if each.level == against]
@@ -113,13 +113,6 @@ def overheads(
     if not found:
         raise StudyError(f"{source}: no other platform was measured in the same mode as {against}.")
     return found
-
-
-def _names_all(mode: Mapping[str, float], features: Sequence[str]) -> bool:
-    missing = [name for name in features if name not in mode]
-    if missing:
-        raise StudyError(f"--at: it does not say {', '.join(missing)}; a mode needs all of {', '.join(features)}.")
-    return True
 
 
 def _of_store(source: Path, features: Sequence[str], time: str, group: str | None) -> list[_Timed]:
@@ -270,7 +263,10 @@ def _law(
     if fit is None:
         raise StudyError(f"{source}: too few modes of {', '.join(features)} for a law of the overhead.")
     found = tried.get(form)
-    held = None if found is None else sum(_inside(found[mode], _measured(pairs[mode])) for mode in pairs)
+    held = None
+    if found is not None:
+        ends = [(found[mode].low, _measured(pairs[mode]), found[mode].high) for mode in pairs]
+        held = sum(low is not None and high is not None and low <= value <= high for low, value, high in ends)
     return OverheadLaw(
         *who,
         features=features,
@@ -285,10 +281,6 @@ def _law(
         held=None if held is None else (held, len(pairs)),
         notes=_notes(features, pairs, wanted, checked=found is not None),
     )
-
-
-def _inside(found: Estimate, value: float) -> bool:
-    return found.low is not None and found.high is not None and found.low <= value <= found.high
 
 
 def _notes(

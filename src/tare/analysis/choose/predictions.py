@@ -22,10 +22,11 @@ from tare.analysis.choose.evaluate import (
     predicted,
     regress,
     teachers,
+    thinned,
     universal_energy,
 )
-from tare.analysis.choose.law import FIGURES, LEVEL, WIDER, Array, Fit, Law, coordinates
-from tare.analysis.choose.modes import Columns, ModeTable, Workload, grid, unmeasured
+from tare.analysis.choose.law import FIGURES, LEVEL, WIDER, Array, Law, coordinates
+from tare.analysis.choose.modes import Columns, ModeTable, Workload, grid, mode_of, unmeasured
 from tare.analysis.model import Estimate
 from tare.base.errors import StudyError
 
@@ -93,17 +94,6 @@ def predict(
     return [able[method](place) for place in range(len(tasks)) if len(tasks[place].wanted) for method in methods]
 
 
-def _asked(table: ModeTable, law: Law, assignment: Mapping[str, float]) -> Array:
-    features = table.columns.features
-    for resource in law.resources:
-        if resource.role != "other" and assignment.get(resource.name, 1.0) <= 0:
-            raise StudyError(f"--at: {resource.name} is a {resource.role} and must be more than zero.")
-    missing = [name for name in features if name not in assignment]
-    if missing:
-        raise StudyError(f"--at: it does not say {', '.join(missing)}; a mode needs all of {', '.join(features)}.")
-    return np.array([assignment[name] for name in features])
-
-
 def _task(
     table: ModeTable, law: Law, workload: Workload, measured: int | None, at: Sequence[Mapping[str, float]]
 ) -> _Task:
@@ -116,27 +106,28 @@ def _task(
                 f"{where}: --measured {measured} cannot be; {len(workload.modes)} modes were measured, so 2 to"
                 f" {most} of them can be taken as known."
             )
-        known = _thinned(workload)
+        known = thinned(workload)
         known = known.take(sorted(adaptive_choice(law, known, measured)))
-    if at:
-        wanted = np.array([_asked(table, law, each) for each in at])
+    asked = []
+    for each in at:
+        for resource in law.resources:
+            if resource.role != "other" and each.get(resource.name, 1.0) <= 0:
+                raise StudyError(f"--at: {resource.name} is a {resource.role} and must be more than zero.")
+        asked.append(mode_of(each, table.columns.features))
+    if asked:
+        wanted = np.array(asked)
     elif measured is not None:
         wanted = unmeasured(known, workload.modes)
     else:
         wanted = workload.wanted if len(workload.wanted) else unmeasured(workload, grid(table))
-    return _Task(known, workload, wanted, _held_out(workload, table.columns))
-
-
-def _thinned(workload: Workload) -> Workload:
-    """No more modes than a fit can use; those of a finer table are left out evenly."""
-    if len(workload.modes) <= MOST_FITTED:
-        return workload
-    return workload.take(np.unique(np.linspace(0, len(workload.modes) - 1, MOST_FITTED).astype(int)).tolist())
+    figures = _figures(table.columns, workload.time, workload.energy).T.tolist()
+    held_out = {tuple(mode): _named(each) for mode, each in zip(workload.modes.tolist(), figures, strict=True)}
+    return _Task(known, workload, wanted, held_out)
 
 
 def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, count_next: int) -> Answer:
     task = tasks[place]
-    known = _thinned(task.known)
+    known = thinned(task.known)
     others = [each.known for each in tasks if each is not task and len(each.known.modes) >= FEWEST_MODES]
     taught = lesson(law, teachers(others, law)) if others else None
     at = (coordinates(law.resources, known.modes), known.logs)
@@ -146,31 +137,25 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
     unit = np.log(table.columns.factors)[:, None]
     figures = np.exp(np.stack([found.centre, *found.interval(wider)]) + unit)  # (3, figures, modes)
     method = "pipeline law, the prior set by other workloads" if taught else "pipeline law"
-    predictions = [
-        _prediction(task, mode, [_estimate(each, len(known.modes), method) for each in of_mode])
-        for mode, of_mode in zip(task.wanted, np.moveaxis(figures, 2, 0).transpose(0, 2, 1), strict=True)
+    estimates = [
+        [Estimate(value, low, high, len(known.modes), method, LEVEL) for value, low, high in of_mode]
+        for of_mode in figures.T.tolist()
     ]
+    predictions = [_prediction(task, mode, each) for mode, each in zip(task.wanted, estimates, strict=True)]
+    left = (unmeasured(task.known, modes) for modes in (task.whole.modes, task.wanted))
+    candidates = np.unique(np.concatenate([*left]), axis=0)
+    typical = np.einsum("s,sc->c", fitted.weights[0], fitted.constants[0])
     return Answer(
         task.whole.name,
         "tare+transfer" if taught else "tare",
         tuple(map(tuple, task.known.modes.tolist())),
         tuple(predictions),
-        tuple(next_modes(fitted, _candidates(task), count_next)) if count_next else (),
-        _stages(fitted),
+        tuple(next_modes(fitted, candidates, count_next)) if count_next else (),
+        {name: float(np.exp(typical[place])) for place, name in enumerate(("device", "launch", "loader"))},
         tuple(str(each.name) for each in others),
         _errors(predictions),
         expected=_named([float(each) for each in (seen.errors if seen else found.expected_error())]),
     )
-
-
-def _candidates(task: _Task) -> Array:
-    left = unmeasured(task.known, task.whole.modes)
-    return np.unique(np.concatenate([left, unmeasured(task.known, task.wanted)]), axis=0)
-
-
-def _stages(fitted: Fit) -> dict[str, float]:
-    typical = np.einsum("s,sc->c", fitted.weights[0], fitted.constants[0])
-    return {name: float(np.exp(typical[place])) for place, name in enumerate(("device", "launch", "loader"))}
 
 
 def _by_linear(table: ModeTable, tasks: Sequence[_Task], place: int) -> Answer:
@@ -191,19 +176,9 @@ def _by_linear(table: ModeTable, tasks: Sequence[_Task], place: int) -> Answer:
     )
 
 
-def _estimate(figures: Array, count: int, method: str) -> Estimate:
-    value, low, high = (float(each) for each in figures)
-    return Estimate(value, low, high, count, method, LEVEL)
-
-
 def _prediction(task: _Task, mode: Array, estimates: Sequence[Estimate]) -> Prediction:
     features = tuple(mode.tolist())
     return Prediction(features, _named(estimates), task.held_out.get(features))
-
-
-def _held_out(workload: Workload, columns: Columns) -> dict[tuple[float, ...], Mapping[str, float]]:
-    measured = _figures(columns, workload.time, workload.energy).T.tolist()
-    return {tuple(mode): _named(each) for mode, each in zip(workload.modes.tolist(), measured, strict=True)}
 
 
 def _figures(columns: Columns, time: Array, energy: Array | None) -> Array:

@@ -72,6 +72,11 @@ class PracticeInput:
     best: Configuration | None
     today: Configuration | None
 
+    @property
+    def names(self) -> list[str]:
+        """The settings of the best."""
+        return [] if self.best is None else list(self.best.settings)
+
     def around(self, name: str) -> list[Configuration]:
         """The configurations that differ from the best in this setting alone, and the best itself."""
         if self.best is None:
@@ -120,7 +125,8 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
     thriftiest = min(found, key=lambda each: (each.centre("energy"), each.centre("time"), each.label))
     who = f"the fastest ({settings_words(fastest.settings)})"
     if fastest is thriftiest:
-        if all(_surely_more(each, fastest, "energy", len(found) - 1) for each in found if each is not fastest):
+        others = [each for each in found if each is not fastest]
+        if all(contrast(each, fastest, "energy", len(others)).surely_above for each in others):
             return [Finding(f"{who} takes the least energy too: take it", source="S3 5.6.3")]
         told = "takes the least energy too by its median, which may be chance"
         return [Finding(f"{who} {told}", source="S3 5.6.3")]
@@ -137,12 +143,12 @@ def speed_costs_energy_or_not(given: PracticeInput) -> list[Finding]:
 def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
     """Cores, workers, clocks, batch: the smallest level that is as good as any, with everything else as in the best."""
     made = []
-    for name in given.best.settings if given.best is not None else ():
+    for name in given.names:
         source = UP_TO_A_POINT.get(name.rpartition(".")[2])
         levels = [each for each in given.around(name) if isinstance(each.settings[name], float) and _has(each, "time")]
         if source is None or len(levels) < 3:
             continue
-        levels.sort(key=lambda each: _number(each.settings[name]))
+        levels.sort(key=lambda each: float(each.settings[name]))
         lowest, shown = min(each.centre("time") for each in levels), name_words(name)
         enough = next(each for each in levels if each.centre("time") <= lowest * (1 + NEARLY))
         most = levels[-1]
@@ -162,9 +168,7 @@ def more_helps_up_to_a_point(given: PracticeInput) -> list[Finding]:
 
 def one_worker_hides_most(given: PracticeInput) -> list[Finding]:
     """A loader with one worker instead of none removes most of the stall."""
-    for name in given.best.settings if given.best is not None else ():
-        if name.rpartition(".")[2] != "workers":
-            continue
+    for name in (name for name in given.names if name.rpartition(".")[2] == "workers"):
         levels = {each.settings[name]: each for each in given.around(name) if _has(each, "stall")}
         none, one = levels.get(0.0), levels.get(1.0)
         if none is not None and one is not None:
@@ -174,23 +178,22 @@ def one_worker_hides_most(given: PracticeInput) -> list[Finding]:
 
 def a_slower_medium_is_enough(given: PracticeInput) -> list[Finding]:
     """With caching and workers, a faster disk may not help."""
-    for name in given.best.settings if given.best is not None else ():
+    for name in (name for name in given.names if name.rpartition(".")[2] in MEDIA):
         levels = [each for each in given.around(name) if _has(each, "time")]
-        if name.rpartition(".")[2] not in MEDIA or len(levels) < 2:
+        if len(levels) < 2:
             continue
         slowest = max(levels, key=lambda each: (each.centre("time"), each.label))
         fastest = min(levels, key=lambda each: (each.centre("time"), each.label))
         tries = len(levels) - 1
-        statement = f"{_matters(contrast(slowest, fastest, 'time', tries))}: {_level(slowest, name)} against "
-        return [_finding(f"{statement}{_level(fastest, name)}", slowest, fastest, "time", "S3 5.2.2", tries)]
+        apart = contrast(slowest, fastest, "time", tries)
+        told = "whether the medium matters here is not known"
+        if apart.estimate.low is not None and apart.estimate.low > NEARLY:
+            told = "the medium matters here"
+        elif apart.surely_not_worse and apart.surely_not_better:
+            told = "the medium does not matter here"
+        statement = f"{told}: {_level(slowest, name)} against {_level(fastest, name)}"
+        return [_finding(statement, slowest, fastest, "time", "S3 5.2.2", tries)]
     return []
-
-
-def _matters(found: Contrast) -> str:
-    if found.estimate.low is not None and found.estimate.low > NEARLY:
-        return "the medium matters here"
-    sure = found.surely_not_worse and found.surely_not_better
-    return "the medium does not matter here" if sure else "whether the medium matters here is not known"
 
 
 def a_few_trials_speak_for_many(given: PracticeInput) -> list[Finding]:
@@ -221,18 +224,9 @@ def _finding(
     return Finding(statement, contrast(ours, theirs, figure, tries).estimate, "share", trials, source)
 
 
-def _surely_more(ours: Configuration, theirs: Configuration, figure: str, tries: int) -> bool:
-    low = contrast(ours, theirs, figure, tries).estimate.low
-    return low is not None and low > 0
-
-
 def _has(each: Configuration, *figures: str) -> bool:
     """Whether every trial has these figures, and more than nothing of them: ratios need that."""
     return all(trial.metrics.get(figure, 0.0) > 0 for trial in each.trials for figure in figures)
-
-
-def _number(value: Setting) -> float:
-    return value if isinstance(value, float) else 0.0
 
 
 def _level(each: Configuration, name: str) -> str:
@@ -287,13 +281,14 @@ def _largest_gain(best: Judged, all_of_them: Sequence[Judged], minimise: str) ->
     place = int(np.argmax(gains))
     if gains[place] < WORTH_IT:
         return None
-    reason = "it may be worse than it looked" if place == 0 else _reason(near[place], best, minimise)
-    return NextTrial(near[place].configuration.settings, reason, float(gains[place]))
-
-
-def _reason(one: Judged, best: Judged, minimise: str) -> str:
-    lower = one.configuration.centre(minimise) < best.configuration.centre(minimise)
-    return "it is better, but does not surely keep the limits" if lower else "it may turn out better"
+    one = near[place].configuration
+    if place == 0:
+        reason = "it may be worse than it looked"
+    elif one.centre(minimise) < now:
+        reason = "it is better, but does not surely keep the limits"
+    else:
+        reason = "it may turn out better"
+    return NextTrial(one.settings, reason, float(gains[place]))
 
 
 CONFIDENCE = 0.95
@@ -312,13 +307,12 @@ def recommend(
     source: Path | str = "",
 ) -> list[Recommendation]:
     """One answer a group. `stated_spread` is how much trials differ (a share), where the rows cannot tell."""
-    needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
     rows, apart = models_apart(rows)
-    found = configurations(rows, needed)
+    found = configurations(rows, job.needed)
     if not found:
-        raise StudyError(f"{source}: no row has all of {', '.join(needed)}.")
+        raise StudyError(f"{source}: no row has all of {', '.join(job.needed)}.")
     stated = Spread(stated_spread, STATED_FREEDOM) if stated_spread is not None else None
-    told = (*apart, *_unanswered(rows, found, needed))
+    told = (*apart, *_unanswered(rows, found, job.needed))
     made = []
     for group, each in grouped(found, lambda each: each.group).items():
         today = default_among(each, found if apart else each, default, source) if default is not None else None
@@ -351,8 +345,7 @@ def _answer(
     offered: Sequence[Predicted],
     told: tuple[str, ...] = (),
 ) -> Recommendation:
-    needed = list(dict.fromkeys([job.minimise, *(limit.figure for limit in job.limits)]))
-    figures = list(dict.fromkeys([*needed, *SHOWN]))
+    figures = list(dict.fromkeys([*job.needed, *SHOWN]))
     fit = fitting(all_of_them, job.minimise, confidence)
     best, held_to = fit[0] if fit else (None, None)
     hoped = best_predicted(offered, job.limits, job.minimise, confidence)
@@ -380,7 +373,7 @@ def _answer(
         miss,
         next_trial(best, all_of_them, job.minimise, hoped, miss),
         tuple(practices(PracticeInput(found, best.configuration if best else None, today))),
-        (*told, *_notes(all_of_them, best), *copied_rows(found, needed)),
+        (*told, *_notes(all_of_them, best), *copied_rows(found, job.needed)),
     )
 
 
@@ -409,11 +402,7 @@ def _rivals(contenders: Sequence[Judged], minimise: str) -> tuple[Mapping[str, S
         return ()
     best, *others = (one.configuration for one in contenders)
     tries = len(others)
-    return tuple(other.settings for other in others if not _is_below(contrast(best, other, minimise, tries).estimate))
-
-
-def _is_below(estimate: Estimate) -> bool:
-    return estimate.high is not None and estimate.high < 0
+    return tuple(other.settings for other in others if not contrast(best, other, minimise, tries).surely_below)
 
 
 def _notes(all_of_them: Sequence[Judged], best: Judged | None) -> list[str]:

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 from made_up_modes import CLOCKS, CORES, every_kind, pipeline, write
 from some_records import MARKS, draft
+from tare.analysis.choose import evaluate as methods
 from tare.analysis.choose import predictions
 from tare.analysis.choose.evaluate import Outcome, adaptive_choice, evaluate, first_modes, papers_choice, regress
 from tare.analysis.choose.law import Law, resources
@@ -356,7 +357,8 @@ def test_a_store_is_read_as_a_table_is_and_trials_of_a_mode_are_pooled(tmp_path:
 def test_of_a_table_that_is_finer_than_a_fit_can_use_the_modes_that_were_chosen_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictions, "MOST_FITTED", 5)
+    for module in (methods, predictions):
+        monkeypatch.setattr(module, "MOST_FITTED", 5)
     path = write(tmp_path / "modes.csv", GOOD, "gpu_mhz,cores,ms,joules")
     table = read_modes(path, Columns(("gpu_mhz", "cores"), "ms", "joules"))
 
