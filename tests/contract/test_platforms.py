@@ -14,7 +14,7 @@ import pytest
 import sweeps
 import tare
 from tare.base.errors import TareError
-from tare.base.host import Host, InnerHost, Job, LocalHost, Site
+from tare.base.host import Host, InnerHost, Job, LocalHost, OwnDevice, Site, node_name
 from tare.base.processes import mounts
 from tare.drivers.cgroups import tree
 from tare.drivers.containers.place import Container
@@ -148,6 +148,12 @@ def test_it_is_a_value(name):
 def test_an_opened_place_has_all_that_a_host_inside_another_has(opened):
     assert isinstance(opened.place, InnerHost)
     assert not isinstance(opened.ground.device, InnerHost)
+
+
+def test_an_opened_place_is_not_the_device_itself_and_has_a_name_all_the_same(opened):
+    assert isinstance(opened.ground.device, OwnDevice)
+    assert not isinstance(opened.place, OwnDevice)
+    assert node_name(opened.place)
 
 
 def test_a_short_command_has_its_input_and_says_what_it_did(opened):

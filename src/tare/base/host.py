@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -154,6 +154,17 @@ class RemoteDevice(Host, Protocol):
     def prepare_workdir(self, site: Site) -> None: ...  # make the folders of a trial there
 
 
+@runtime_checkable
+class OwnDevice(Host, Protocol):
+    """The device that this process runs on: its files and processes are ours too, and a call does what takes others
+    a command. See `make_file`, `existing`, `kill` and the like below, which ask any host.
+    """
+
+    def file(self, path: PurePath | str) -> Path: ...  # as this process opens it
+    def kill(self, pids: Iterable[int]) -> None: ...  # SIGKILL; one that is gone already is no error
+    def node_name(self) -> str: ...
+
+
 def facts_of(host: Host) -> dict[str, Any]:
     """What a record should say about this host, as a new dict."""
     return dict(host.facts) if isinstance(host, InnerHost) else {}
@@ -167,6 +178,53 @@ def clock_inside(host: Host) -> InsideClock | None:
 def shares_workdir(host: Host) -> bool:
     """Whether a file in the working directory is at once seen on both sides."""
     return not isinstance(host, InnerHost) or host.shares_workdir
+
+
+# What any host can do, by a command; on the device itself it is done at once, since each command takes a millisecond.
+
+
+def make_file(host: Host, path: str, text: str) -> None:
+    """A new file; `Host.write` never makes one."""
+    if isinstance(host, OwnDevice):
+        host.file(path).write_text(text, encoding="utf-8")
+    else:
+        host.run(["dd", f"of={path}", "status=none"], stdin=text).checked()
+
+
+def existing(host: Host, paths: Sequence[str]) -> list[str]:
+    """The paths that are there, and where their links lead: a link on the root may point to another disk."""
+    if isinstance(host, OwnDevice):
+        there: dict[str, None] = {}
+        for path in paths:
+            file = host.file(path)
+            if os.path.exists(file):  # noqa: PTH110  (`Path.exists` raises where we may not look)
+                there |= dict.fromkeys((path, os.path.realpath(file)))
+        return list(there)
+    script = 'for path do if [ -e "$path" ]; then printf "%s\\n" "$path"; readlink -f -- "$path"; fi; done'
+    return list(dict.fromkeys(host.run(["sh", "-c", script, "existing", *paths]).out.splitlines()))
+
+
+def kill(host: Host, pids: Collection[int]) -> None:
+    """SIGKILL; one that is gone already is no error."""
+    if isinstance(host, OwnDevice):
+        host.kill(pids)
+    elif pids:
+        host.run(["sh", "-c", 'kill -KILL "$@"', "kill", *(str(pid) for pid in sorted(pids))])
+
+
+def node_name(host: Host) -> str:
+    """The device's own name, which a container has too: scripts write it into the names of files."""
+    return (host.node_name() if isinstance(host, OwnDevice) else host.run(["uname", "-n"]).out.strip()) or "tare"
+
+
+def may_write(host: Host, path: str) -> bool:
+    """Whether a file of this device may be written by us; other hosts only say so when it is tried."""
+    return not isinstance(host, OwnDevice) or os.access(host.file(path), os.W_OK)
+
+
+def lacks_root(host: Host) -> bool:
+    """Whether this is the device itself, and we are not root there; other hosts only say so when it is tried."""
+    return isinstance(host, OwnDevice) and os.geteuid() != 0
 
 
 @runtime_checkable
@@ -368,11 +426,11 @@ class LocalHost:
         return LocalProcess(job.argv, job.env, job.cwd, self.clock)
 
     def read(self, path: PurePath | str) -> str:
-        return self._at(path).read_text(errors="replace")
+        return self.file(path).read_text(errors="replace")
 
     def write(self, path: PurePath | str, text: str) -> None:
         # One write call and no O_CREAT: a kernel file takes a value whole, and is never made by us.
-        descriptor = os.open(self._at(path), os.O_WRONLY | os.O_TRUNC)
+        descriptor = os.open(self.file(path), os.O_WRONLY | os.O_TRUNC)
         try:
             os.write(descriptor, text.encode())
         finally:
@@ -384,8 +442,16 @@ class LocalHost:
     def close(self) -> None:
         pass
 
-    def _at(self, path: PurePath | str) -> Path:
+    def file(self, path: PurePath | str) -> Path:
         return self.root / str(path).lstrip("/")
+
+    def kill(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def node_name(self) -> str:
+        return os.uname().nodename
 
 
 class WatchingHost(LocalHost):
@@ -399,7 +465,7 @@ class WatchingHost(LocalHost):
         key = str(path)
         descriptor = self._open.get(key)
         if descriptor is None:
-            descriptor = self._open[key] = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = self._open[key] = os.open(self.file(path), os.O_RDONLY | os.O_CLOEXEC)
         try:
             data = chunk = os.pread(descriptor, 65536, 0)
             # A file made of lines may be handed out a page at a time: only less than half a page is surely all of it.

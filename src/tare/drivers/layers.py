@@ -20,7 +20,7 @@ from typing import Any
 
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost, Site
+from tare.base.host import Host, OwnDevice, Site, make_file
 from tare.base.processes import Mount, holding, is_root, mounts
 
 KERNELS = ("proc", "sys", "dev", "run")
@@ -69,7 +69,7 @@ class View:
 
 def possible(host: Host, site: Site) -> bool:
     """Whether the site's workload is to see all files, and layers can be mounted over them here."""
-    return site.layered and isinstance(host, LocalHost) and is_root(host)
+    return site.layered and isinstance(host, OwnDevice) and is_root(host)
 
 
 def compose(host: Host, site: Site, stack: ExitStack, *, files: Mapping[str, str] | None = None) -> View:
@@ -178,14 +178,6 @@ def overlay(
     return f"{folder}/root"
 
 
-def make_file(host: Host, path: str, text: str) -> None:
-    """A new file; `Host.write` never makes one."""
-    if isinstance(host, LocalHost):
-        Path(path).write_text(text, encoding="utf-8")
-    else:
-        host.run(["dd", f"of={path}", "status=none"], stdin=text).checked()
-
-
 def over(host: Host, site: Site, path: str, number: int) -> str:
     """A layer over one folder, or a copy of one file, in a folder of the site's that `overlay` has made."""
     folder = f"{site.scratch}/{site.name}/over-{number}"
@@ -224,7 +216,7 @@ def copied(host: Host, site: Site, stack: ExitStack) -> str:
 
     What a trial writes there reaches neither the next one nor the user's folder.
     """
-    if not (site.layered and site.folder and isinstance(host, LocalHost)) or site.folder in site.writes:
+    if not (site.layered and site.folder and isinstance(host, OwnDevice)) or site.folder in site.writes:
         return ""
     size = host.run(["du", "-sb", "--", str(site.folder)]).out.split()
     if not size or not size[0].isdigit() or int(size[0]) > LARGEST_COPY_BYTES or site.folder == Path("/"):
@@ -266,7 +258,7 @@ def remove(host: Host, name: str, folder: str = "") -> None:
 
 def aside(host: Host, name: str = "*") -> list[str]:
     """The folders of this site, or of all, at the tops of file systems that are not the scratch folder's."""
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         return []
     disks = [mount for mount in mounts(host) if mount.kind not in _NO_FILES and not mount.kind.startswith(_REMOTE)]
     points = [Path(mount.point) for mount in disks]

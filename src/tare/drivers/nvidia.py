@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tare.base.errors import DeviceLost, TareError, pip_install
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, OwnDevice
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel
 from tare.drivers.kernel_files import KernelFile, number, text_of, within
@@ -235,7 +235,7 @@ def _elsewhere(host: Host) -> str | None:
     try:
         host.read(DRIVER)
     except OSError:
-        if isinstance(host, LocalHost) and host.root == Path("/"):
+        if isinstance(host, OwnDevice) and host.file("/") == Path("/"):
             return None  # WSL has the library and no such file: let it be asked
         return f"no NVIDIA driver on {host.name} ({DRIVER})"
     return None

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from tare.base.errors import StudyError
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, OwnDevice
 from tare.base.sides import REHEARSAL, side_of
 from tare.base.units import cores
 from tare.drivers.cgroups.limits import Limits
@@ -156,7 +156,7 @@ def usual_machine(study: Study) -> Machine:
 
 def machine_of(study: Study, host: Host) -> Machine:
     """What is known of it: this one's cores, and whether its GPU is on a PCI bus, as no board's is."""
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         return usual_machine(study)
     return Machine(len(os.sched_getaffinity(0)), big_gpu=Path("/proc/driver/nvidia/gpus").is_dir())
 

@@ -6,7 +6,32 @@ from pathlib import Path
 import pytest
 
 from tare.base.errors import TareError
-from tare.base.host import OUTPUT_LIMIT_BYTES, Job, LocalHost, WatchingHost
+from tare.base.host import (
+    OUTPUT_LIMIT_BYTES,
+    Host,
+    Job,
+    LocalHost,
+    OwnDevice,
+    WatchingHost,
+    existing,
+    kill,
+    lacks_root,
+    make_file,
+    may_write,
+    node_name,
+)
+from tare.testing import FakeHost
+
+
+class Far(FakeHost):
+    """This machine behind commands alone, as a container or another device is."""
+
+    def run(self, argv, *, limit_s=60, stdin=""):
+        self.asked.append(tuple(argv))
+        return LocalHost().run(argv, limit_s=limit_s, stdin=stdin)
+
+
+HERE_AND_FAR = pytest.mark.parametrize("host", [LocalHost(), Far()], ids=["here", "far"])
 
 
 def test_a_command_is_an_argument_list_and_never_a_shell_string():
@@ -125,3 +150,59 @@ def test_the_file_of_a_process_that_ended_does_not_stay_open():
     with pytest.raises(FileNotFoundError):
         host.read(f"/proc/{child.pid}/status")
     host.close()
+
+
+def test_only_the_device_itself_is_our_own():
+    assert isinstance(LocalHost(), OwnDevice)
+    assert isinstance(WatchingHost(), OwnDevice)
+    assert not isinstance(FakeHost(), OwnDevice)
+
+
+@HERE_AND_FAR
+def test_a_new_file_is_made_with_its_text(host: Host, tmp_path: Path):
+    make_file(host, str(tmp_path / "new"), "a text,\nof two lines")
+    assert (tmp_path / "new").read_text() == "a text,\nof two lines"
+
+
+@HERE_AND_FAR
+def test_paths_that_are_there_are_named_with_where_they_lead(host: Host, tmp_path: Path):
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "lost").symlink_to("nowhere")
+    paths = [str(tmp_path / name) for name in ("link", "lost", "none", "file")]
+    assert existing(host, paths) == [paths[0], paths[3]]
+
+
+@HERE_AND_FAR
+def test_what_is_killed_ends_and_what_is_gone_is_no_error(host: Host):
+    with subprocess.Popen(["sleep", "60"]) as child:
+        kill(host, {child.pid})
+        assert child.wait(10) == -9
+    kill(host, {2**22 + 1})  # beyond the last number that Linux gives
+    kill(host, set())
+
+
+@HERE_AND_FAR
+def test_the_name_of_the_device_is_its_own(host: Host):
+    assert node_name(host) == os.uname().nodename
+
+
+def test_no_command_is_started_on_the_device_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(LocalHost, "run", None)
+    device = LocalHost()
+    make_file(device, str(tmp_path / "new"), "")
+    existing(device, [str(tmp_path)])
+    kill(device, set())
+    assert node_name(device)
+
+
+def test_only_of_the_device_itself_it_is_known_what_we_may_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert lacks_root(LocalHost())
+    assert not may_write(LocalHost(), str(tmp_path / "none"))
+    assert not lacks_root(FakeHost())
+    assert may_write(FakeHost(), str(tmp_path / "none"))
+
+
+def test_a_made_up_device_has_its_files_below_its_root(tmp_path: Path):
+    assert LocalHost(root=tmp_path).file("/proc/stat") == tmp_path / "proc/stat"

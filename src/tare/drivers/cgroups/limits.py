@@ -20,7 +20,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, PrivateAttr, field_vali
 
 from tare.base import processes
 from tare.base.errors import ControlNotHeld, ObstacleError
-from tare.base.host import Host, InnerHost, LocalHost, Site
+from tare.base.host import Host, InnerHost, OwnDevice, Site
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
@@ -65,7 +65,7 @@ def online(host: Host) -> list[int]:
 
 def allocated(host: Host) -> list[int] | None:
     """The cores of the job of Slurm that we run in; None where it has all of them, and outside of any."""
-    if not isinstance(host, LocalHost) or _IN_SLURM not in os.environ:
+    if not isinstance(host, OwnDevice) or _IN_SLURM not in os.environ:
         return None
     given = sorted(os.sched_getaffinity(0))
     return given if set(given) < set(online(host)) else None
@@ -274,7 +274,7 @@ class Limits(Platform):
 
     def open(self, host: Host, site: Site) -> InnerHost:
         """Make the place on the cores that this very device has for it."""
-        if isinstance(host, LocalHost):
+        if isinstance(host, OwnDevice):
             processes.lease_name(site.name)
         placed = self.placed(host)
         place = placed.make(host, site)

@@ -6,14 +6,12 @@ Folders are kept as in `Scope.cgroups`: v1 by controller, v2 under the empty nam
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from tare.base.errors import ObstacleError, TrialError
-from tare.base.host import Host, LocalHost, Scope
+from tare.base.host import Host, Scope, kill
 from tare.base.processes import Mount, identity, mounts
 from tare.base.units import cores as cores_of
 
@@ -167,16 +165,6 @@ def empty(
             return left
         host.clock.sleep_until(host.clock.now_ns() + min(10_000_000, 1_000_000 + spent_ns))  # most are gone at once
     return set()
-
-
-def kill(host: Host, targets: Collection[int]) -> None:
-    """SIGKILL; one that is gone already is no error."""
-    if isinstance(host, LocalHost):
-        for pid in targets:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
-    elif targets:
-        host.run(["sh", "-c", 'kill -KILL "$@"', "kill", *(str(pid) for pid in sorted(targets))])
 
 
 def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WITHIN_S) -> None:

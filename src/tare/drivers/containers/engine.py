@@ -19,7 +19,7 @@ from typing import Any
 
 from tare.base.errors import ObstacleError, TareError, TrialError, pip_install
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost, Reaching
+from tare.base.host import Host, LocalHost, OwnDevice, Reaching
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.containers.daemons import UNIX, Patience, dead_mounts_in, launch, own_pid_in, socket_in, stop_in
@@ -87,7 +87,7 @@ def _ping(path: str, within_s: float) -> bytes:
 def own_obstacles(host: Host) -> list[Ruling]:
     """Why the engine of the device cannot be used on this host."""
     stopped = sdk_obstacles()
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         stopped.append(
             obstacle(
                 "needs.outermost",
@@ -126,7 +126,7 @@ def _no_engine() -> Ruling:
 
 def connect(host: Host) -> Any:
     """A client of the SDK for the first engine that answers; raises `ObstacleError` with what to do."""
-    found = find() if isinstance(host, LocalHost) and not sdk_obstacles() else None
+    found = find() if isinstance(host, OwnDevice) and not sdk_obstacles() else None
     if found is None:
         raise ObstacleError("docker cannot be used here.", own_obstacles(host) or [_no_engine()])
     return client(found.socket, _REQUEST_WITHIN_S)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, Job, LocalHost, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, Job, OwnDevice, Process, Site, make_file, node_name
 from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -24,7 +24,6 @@ from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace, Root
 from tare.drivers.containers.roots import Bind, Unpacked, is_path, unpacked
-from tare.drivers.layers import make_file
 from tare.drivers.nvidia import GpuFile, oci_devices, oci_rules
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -229,7 +228,7 @@ class OciContainer(Container):
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
         """The file system inside, mounted. The host's name resolves in it, and others where there is a network."""
-        files = {"/etc/hosts": roots.hosts_text(host, roots.host_name(host))}
+        files = {"/etc/hosts": roots.hosts_text(host, node_name(host))}
         if self.network == "host" and (resolvers := tree.text_of(host, "/etc/resolv.conf").strip()):
             files["/etc/resolv.conf"] = f"{resolvers}\n"  # which may be a link into /run
         if self.sees_all(host, site):
@@ -239,7 +238,7 @@ class OciContainer(Container):
             path = layers.overlay(host, site, stack, files=files)
             return Root(path, roots.binds(host, site))
         # Of another machine's images only a folder there can be taken.
-        here = isinstance(host, LocalHost)
+        here = isinstance(host, OwnDevice)
         folder = not here or (Path(self.image).is_dir() and not is_path(self.image))
         image = Unpacked(Path(self.image).absolute(), ImageConfig(), "") if folder else unpacked(self.image)
         path = layers.overlay(host, site, stack, lower=str(image.root), files=files)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 import re
 import shutil
@@ -20,7 +19,7 @@ from typing import Any
 
 from tare.base.errors import ObstacleError, TareError, did_you_mean
 from tare.base.files import state_dir
-from tare.base.host import Host, ImageConfig, LocalHost, Site
+from tare.base.host import Host, ImageConfig, LocalHost, Site, existing
 from tare.base.processes import Mount, holding, identity, mounts
 from tare.drivers import layers
 from tare.drivers.containers import engine
@@ -384,7 +383,7 @@ def binds(host: Host, site: Site) -> list[Bind]:
     # Not the roots of containers, whose scratch may lie in the working folder or below /opt.
     others = [mount.point for mount in mounted if not is_a_layer(mount)]
     below = [point for point in others if _is_below(point, reads)]  # a disk inside of a folder of data
-    needed = [*reads, *below, *_existing(host, [*reads, *python_paths(host)])]
+    needed = [*reads, *below, *existing(host, [*reads, *python_paths(host)])]
     hidden = [path for path in needed if not _shown(mounted, path)]
     system = [point for point in others if _is_system(point)]
     readable = _without_nested(mounted, sorted({*system, *hidden}))
@@ -393,7 +392,7 @@ def binds(host: Host, site: Site) -> list[Bind]:
 
 def view_binds(host: Host, site: Site) -> list[Bind]:
     """What a view of all files does not show: what lies in the kernel's folders, and what is written for real."""
-    wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
+    wanted = existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
     return _ordered([path for path in wanted if PurePosixPath(path).parts[1:2] in [(top,) for top in KERNELS]], site)
 
 
@@ -411,7 +410,7 @@ def is_hidden(host: Host, program: PurePath, shown: Iterable[PurePath], *, seale
 
 def needed_below(host: Host, site: Site, folders: Iterable[str]) -> list[Bind]:
     """What the site and the interpreter need of folders that cannot be shown whole."""
-    wanted = _existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
+    wanted = existing(host, [*(str(path) for path in site.reads), *python_paths(host)])
     below = [path for path in wanted if any(PurePosixPath(path).is_relative_to(folder) for folder in folders)]
     return [Bind(path, path) for path in dict.fromkeys(below)]
 
@@ -481,11 +480,6 @@ def give_work_folder(host: Host, site: Site, user: str) -> None:
         host.run(["chown", "-R", "-h", "--", user, str(site.writes[0])]).checked()
 
 
-def host_name(host: Host) -> str:
-    """The device's own name, which a container has too: scripts write it into the names of files."""
-    return (os.uname().nodename if isinstance(host, LocalHost) else host.run(["uname", "-n"]).out.strip()) or "tare"
-
-
 _LOOPED = "127.0.1.1"  # as Debian has it
 _NO_HOSTS = "127.0.0.1 localhost\n::1 localhost\n"
 
@@ -540,15 +534,6 @@ def python_paths(host: Host) -> list[str]:
 
 def _folders(paths: Iterable[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if path.startswith("/") and not path.endswith(".zip")]
-
-
-def _existing(host: Host, paths: list[str]) -> list[str]:
-    """The paths that are there, and where their links lead: a link on the root may point to another disk."""
-    if isinstance(host, LocalHost):  # a command takes a millisecond, and this one starts one for each path
-        there = [each for path in paths if os.path.exists(path) for each in (path, os.path.realpath(path))]  # noqa: PTH110
-        return list(dict.fromkeys(there))
-    script = 'for path do if [ -e "$path" ]; then printf "%s\\n" "$path"; readlink -f -- "$path"; fi; done'
-    return list(dict.fromkeys(host.run(["sh", "-c", script, "existing", *paths]).out.splitlines()))
 
 
 def _shown(mounted: list[Mount], path: str) -> bool:

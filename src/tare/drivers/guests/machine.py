@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tare.base import units
 from tare.base.errors import ObstacleError, TareError, TrialError
-from tare.base.host import Exit, Host, InnerHost, Job, LocalHost, Scope, Site
+from tare.base.host import Exit, Host, InnerHost, Job, LocalHost, OwnDevice, Scope, Site
 from tare.base.processes import is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits
@@ -217,7 +217,7 @@ class Guest(limits.Limits):
 
     def _without_limits(self, host: Host) -> list[Ruling]:
         stopped = []
-        if not isinstance(host, LocalHost):
+        if not isinstance(host, OwnDevice):
             stopped.append(
                 obstacle(
                     "needs.outermost", f"a virtual machine is opened on the device itself, not inside {host.name}."

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tare.base.errors import ControlNotHeld, TareError
-from tare.base.host import Host
+from tare.base.host import Host, may_write
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.power.backend import (
     NO_LIMIT,
@@ -25,7 +25,7 @@ from tare.drivers.power.backend import (
     put,
     unsupported,
 )
-from tare.drivers.power.hotplug import FOLDER, may_write, online, online_then, present
+from tare.drivers.power.hotplug import FOLDER, online, online_then, present
 
 _FILES = {"max_khz": "scaling_max_freq", "min_khz": "scaling_min_freq", "governor": "scaling_governor"}
 _BOOST = {  # what the file says when clocks may go above the nominal one

@@ -12,7 +12,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tare.base.errors import TareError, did_you_mean
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, OwnDevice
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import power
 from tare.drivers.power import named_mode
@@ -185,11 +185,11 @@ def conflicts(host: Host, turns: Iterable[str]) -> list[Ruling]:
 
 def _words(host: Host) -> Iterator[str]:
     """The last part of the first words of each process: what it is, also where an interpreter runs it."""
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         return
-    if (host.root / _TLP_RUNS.lstrip("/")).is_dir():
+    if host.file(_TLP_RUNS).is_dir():
         yield "tlp"
-    proc = host.root / "proc"
+    proc = host.file("/proc")
     for entry in os.scandir(proc) if proc.is_dir() else ():
         if entry.name[0].isdigit():
             with suppress(OSError):  # it may have ended

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from tare.base.errors import ControlNotHeld, TareError
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, OwnDevice, may_write
 from tare.base.processes import boot_id
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import core_text, cores
@@ -114,8 +114,8 @@ def _groups(host: Host) -> dict[str, str]:
 
 
 def _names(host: Host, point: str) -> list[str]:
-    if isinstance(host, LocalHost):
-        base = host.root / point.lstrip("/")
+    if isinstance(host, OwnDevice):
+        base = host.file(point)
         return sorted(str(path.parent.relative_to(base)) for path in base.glob("*/**/cpuset.cpus"))
     listed = host.run(["find", point, "-mindepth", "2", "-name", "cpuset.cpus"]).checked()
     return sorted(str(PurePosixPath(line).parent.relative_to(point)) for line in listed.out.splitlines())
@@ -297,11 +297,6 @@ def switch_obstacles(host: Host, wanted: Iterable[int]) -> list[Ruling]:
     if movable_change and not may_write(host, f"{FOLDER}/cpu{movable_change[-1]}/online"):
         stopped.append(obstacle("needs.root", "taking cores offline needs root."))
     return stopped
-
-
-def may_write(host: Host, path: str) -> bool:
-    """Whether a file of this device may be written by us; other hosts only say so when it is tried."""
-    return not isinstance(host, LocalHost) or os.access(host.root / path.lstrip("/"), os.W_OK)
 
 
 def _set(host: Host, core: int, position: str) -> None:

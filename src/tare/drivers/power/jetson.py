@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from tare.base.errors import ControlNotHeld, TareError
-from tare.base.host import Host
+from tare.base.host import Host, may_write
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.power import named_mode
 from tare.drivers.power.backend import (
@@ -25,7 +25,7 @@ from tare.drivers.power.backend import (
     put,
     unsupported,
 )
-from tare.drivers.power.hotplug import may_write, online_then
+from tare.drivers.power.hotplug import online_then
 from tare.drivers.power.named_mode import HIGH, LOW, TABLE, Clock, PowerModel, board, clocks, is_off, mhz, stands, table
 
 ALL_CLOCKS = "jetson.jetson_clocks"

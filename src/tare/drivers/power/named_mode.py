@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tare.base.errors import BusyError, ControlNotHeld, TareError
 from tare.base.files import state_dir
-from tare.base.host import Completed, Host, LocalHost
+from tare.base.host import Completed, Host, lacks_root
 from tare.base.processes import boot_id
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.power import hotplug
@@ -311,7 +311,7 @@ class NamedMode(WithoutClocks):
                 )
             ]
         stopped = [obstacle("needs.reboot", _reboot(model))] if needs_reboot(host, conf, model) else []
-        if isinstance(host, LocalHost) and os.geteuid() != 0:
+        if lacks_root(host):
             stopped.append(obstacle("needs.root", "changing the board's mode needs root."))
         return stopped
 

@@ -16,7 +16,6 @@ says what stands.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,7 +24,7 @@ from typing import Any, NamedTuple
 
 from tare.base.errors import ControlNotHeld, DeviceLost, TareError
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, lacks_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import nvidia
 from tare.drivers.nvidia import GRAPHICS, MEMORY, Gpu
@@ -133,7 +132,7 @@ class Nvidia:
             stopped = [sentence for gpu in nvidia.gpus(host) for sentence in _impossible(gpu, request)]
         except (TareError, OSError) as error:
             return [obstacle("needs.gpu", f"gpu: {str(error).rstrip('.')}.")]
-        if request.asked() and isinstance(host, LocalHost) and os.geteuid() != 0:
+        if request.asked() and lacks_root(host):
             stopped.append(obstacle("needs.root", "gpu: setting the clocks or the power limit of a GPU needs root."))
         return stopped
 

@@ -14,11 +14,10 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from tare.base.errors import TareError
-from tare.base.host import Host
+from tare.base.host import Host, may_write
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.kernel_files import folders, sensors_by_word, temperatures_c, text_of, within
 from tare.drivers.power.backend import put
-from tare.drivers.power.hotplug import may_write
 from tare.parts.protocols import Control, Json
 
 BY_ITSELF = "by itself"  # the speed of a fan that the device sets: whatever it is, it is not ours to put back

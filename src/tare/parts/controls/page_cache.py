@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, model_validator
 
 from tare.base import untrusted
 from tare.base.errors import ControlNotHeld, TareError, TrialError
-from tare.base.host import Host, LocalHost, clock_inside
+from tare.base.host import Host, OwnDevice, clock_inside, may_write
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds, Seconds, SizeBytes, parse_share
 from tare.drivers.storage.placing import AbsolutePath, Residency, open_files, residency
@@ -44,7 +44,7 @@ class PageCache(Control):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         stopped = []
-        if not isinstance(host, LocalHost):
+        if not isinstance(host, OwnDevice):
             stopped.append(
                 obstacle("needs.outermost", f"page_cache acts on the files of the device itself, not of {host.name}.")
             )
@@ -108,9 +108,9 @@ class PageCache(Control):
 
 
 def _on_device(host: Host, paths: list[str]) -> list[Path]:
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         raise TrialError(f"page_cache acts on the files of the device itself, not of {host.name}.")
-    files = [host.root / path.lstrip("/") for path in paths]
+    files = [host.file(path) for path in paths]
     if not files:
         raise TrialError("page_cache: the workload names no files that it reads; name them in `paths`.")
     if missing := [path for path in files if not path.exists()]:
@@ -252,7 +252,7 @@ class Dirty(Control):
             _values(host)
         except OSError:
             return [obstacle("needs.kernel", f"{host.name} has no {_FOLDER}/{_NAMES[0]} and its like.")]
-        if isinstance(host, LocalHost) and not os.access(host.root / _FOLDER[1:] / _NAMES[0], os.W_OK):
+        if not may_write(host, f"{_FOLDER}/{_NAMES[0]}"):
             return [obstacle("needs.root", "setting vm.dirty_* needs root.")]
         return []
 

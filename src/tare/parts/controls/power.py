@@ -7,7 +7,6 @@ that one which a killed run left behind is taken away with the rest. Cards are s
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from tare.base.errors import TareError
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, lacks_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import MOST_CORES, OnOff, cores
 from tare.drivers.kernel_files import alarm_of, text_of, waking_clock
@@ -175,7 +174,7 @@ class Dvfs(Control):
                     "this device has no clocks that could be fixed: neither cpufreq nor a GPU that can be locked.",
                 )
             ]
-        if isinstance(host, LocalHost) and os.geteuid() != 0:
+        if lacks_root(host):
             return [obstacle("needs.root", "fixing clocks needs root.")]
         if self.state == "off" and memory_moves(host):
             return [
@@ -284,7 +283,7 @@ class WakeOnLan(Control):
         if not _listening(host):
             cards = ", ".join(_cards(host)) or "none"
             return [obstacle("needs.hardware", f"no network card here ({cards}) can wake the device, by `ethtool`.")]
-        if isinstance(host, LocalHost) and os.geteuid() != 0:
+        if lacks_root(host):
             return [obstacle("needs.root", "setting what wakes a network card needs root.")]
         if at := alarm_of(host, waking_clock(host)):
             return [obstacle("needs.value", f"the clock's alarm is set already, for {at} s, by someone else.")]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema, model_validator
 
 from tare.base.errors import ControlNotHeld, TareError, TrialError
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, OwnDevice
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import SizeBytes
 from tare.drivers.storage import media, placing
@@ -85,7 +85,7 @@ class Storage(Control):
         return "storage"
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        if not isinstance(host, LocalHost):
+        if not isinstance(host, OwnDevice):
             return [
                 obstacle("needs.outermost", f"data are put onto a medium of the device itself, not of {host.name}.")
             ]

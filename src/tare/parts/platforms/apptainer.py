@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar, Protocol
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, ImageConfig, Job, LocalHost, Process, Site
+from tare.base.host import Completed, Host, ImageConfig, Job, OwnDevice, Process, Site, node_name
 from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -124,7 +124,7 @@ class CalledContainer(Container):
         if not is_root(host):
             bound = roots.bound_root(host, site, stack)
             return Root(bound.path, [*own.kernels, *own.tmp, *bound.binds], facts=bound.facts)
-        files = {"/etc/hosts": roots.hosts_text(host, roots.host_name(host))}
+        files = {"/etc/hosts": roots.hosts_text(host, node_name(host))}
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
             further = [Bind(layer.at, layer.point, writable=bool(layer.upper)) for layer in view.layers[1:]]
@@ -138,7 +138,7 @@ class CalledContainer(Container):
         binds = [*own.kernels, *roots.image_binds(host, site, stack)]
         own_tmp = [] if self.may_write(site) else own.tmp
         over = _made(host, f"{site.scratch}/{site.name}/over") if self.may_write(site) else ""
-        here = isinstance(host, LocalHost)
+        here = isinstance(host, OwnDevice)
         if here and is_path(image) and is_sif(image) and self.runs_sif():
             facts = {"root": "image", "image": "sif"}
             return Root(image, [*binds, *own_tmp], over=over, facts=facts, image=ImageConfig())
@@ -452,7 +452,7 @@ class Nspawn(CalledContainer):
             *_NSPAWN_WALLS,
             f"--directory={root.path}",
             f"--machine={site.name}",
-            f"--hostname={roots.host_name(host)}",
+            f"--hostname={node_name(host)}",
             f"--drop-capability={','.join(dropped)}",
             *(["--private-network"] if self.network == "none" else []),
             *([] if root.writable else ["--read-only"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
-from tare.base.host import Host, InnerHost, LocalHost, Site
+from tare.base.host import Host, InnerHost, OwnDevice, Site
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -33,7 +33,7 @@ class Bare(GroupPlatform):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         found = super().obstacles(host)
-        if self.image is not None and not (isinstance(host, LocalHost) and is_root(host)):
+        if self.image is not None and not (isinstance(host, OwnDevice) and is_root(host)):
             found.append(obstacle("needs.root", "an image's files can be entered on bare metal by root alone."))
         return found
 

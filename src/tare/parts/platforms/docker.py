@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from pydantic import model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, Job, Process, Site
+from tare.base.host import Completed, Host, Job, Process, Site, node_name
 from tare.base.processes import Mount, holding, identity, mounts, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -166,7 +166,7 @@ class Docker(Container):
             "Cmd": list(SLEEPER),
             "Entrypoint": [],
             "User": self.engines_user(host, site, root),
-            "Hostname": roots.host_name(host),
+            "Hostname": node_name(host),
             "Env": environment(
                 {**_environment(root), **(_ALL_GPUS if runtime else {}), tree.KEEPER_VARIABLE: site.name}
             ),
@@ -195,7 +195,7 @@ class Docker(Container):
 
     def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
         """No network, no capability, a read-only root unless a command of the user's runs (faults.md S14, S15)."""
-        name = roots.host_name(host)
+        name = node_name(host)
         own = {path: options for path, options in TMPFS.items() if path != "/tmp" or root.own_tmp}
         return {
             "NetworkMode": self.network,

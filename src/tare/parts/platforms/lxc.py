@@ -8,12 +8,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, Job, Process, Site
+from tare.base.host import Completed, Host, Job, Process, Site, make_file, node_name
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, GroupProcess, Nested, run_in_group
-from tare.drivers.containers import roots
 from tare.drivers.containers.oci import (
     PATH,
     SHELLS_OWN,
@@ -24,7 +23,6 @@ from tare.drivers.containers.oci import (
 )
 from tare.drivers.containers.place import ContainerPlace, Root
 from tare.drivers.containers.roots import Bind
-from tare.drivers.layers import make_file
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 
 _RUNTIME = Runtime("lxc-start", "lxc")
@@ -73,7 +71,7 @@ class Lxc(OciContainer):
             writable=self.may_write(site) or not root.own_tmp,
             gpus=gpus,
             needed=self.capabilities(host, site),
-            hostname=roots.host_name(host),
+            hostname=node_name(host),
             own_tmp=root.own_tmp,
         )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, Job, LocalHost, Process, Site
+from tare.base.host import Completed, Host, Job, OwnDevice, Process, Site, node_name
 from tare.base.processes import is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -127,7 +127,7 @@ class Podman(Container):
 
     def _options(self, host: Host, site: Site, root: Root) -> list[str]:
         """The same walls as docker's (faults.md S14)."""
-        name = roots.host_name(host)
+        name = node_name(host)
         return [
             f"--name={site.name}",
             *(f"--label={name}={value}" for name, value in labels(site.name).items()),
@@ -202,7 +202,7 @@ def _taken(host: Host, image: Unpacked) -> str:
 
 def _client_env(host: Host) -> dict[str, str]:
     """Of the podman command itself; without root its containers are where the user's variables say."""
-    if is_root(host) or not isinstance(host, LocalHost):
+    if is_root(host) or not isinstance(host, OwnDevice):
         return {"PATH": PATH, "HOME": "/root"}
     kept = ("HOME", "XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME")
     return {"PATH": PATH, **{name: os.environ[name] for name in kept if name in os.environ}}

@@ -19,12 +19,12 @@ from typing import ClassVar, Literal, Self
 from pydantic import field_validator
 
 from tare.base.errors import StudyError, TrialError
-from tare.base.host import Completed, Exit, Host, Job, Process, Site
+from tare.base.host import Completed, Exit, Host, Job, Process, Site, make_file, node_name
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
-from tare.drivers.containers import daemons, isolation, oci, roots
+from tare.drivers.containers import daemons, isolation, oci
 from tare.drivers.containers.daemons import Patience
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.drivers.containers.oci import (
@@ -39,7 +39,6 @@ from tare.drivers.containers.oci import (
 )
 from tare.drivers.containers.place import ContainerPlace, Root
 from tare.drivers.containers.roots import Bind
-from tare.drivers.layers import make_file
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.parts.protocols import Json
 
@@ -93,7 +92,7 @@ class Runc(OciContainer):
             gpus=handed_on(host, self.gpu),
             held=held_capabilities(host),
             needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
-            hostname=roots.host_name(host),
+            hostname=node_name(host),
             own_tmp=root.own_tmp,
         )
 
@@ -186,7 +185,7 @@ class Gvisor(OciContainer):
             swap_is_counted=limits.swap_is_counted(host),
             writable=self.may_write(site) or not root.own_tmp,
             needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
-            hostname=roots.host_name(host),
+            hostname=node_name(host),
             own_tmp=root.own_tmp,
         )
 

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BeforeValidator, Field
 
 from tare.base.errors import DeviceLost, TareError
-from tare.base.host import Host, LocalHost, Scope
+from tare.base.host import Host, OwnDevice, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, parse_share
 from tare.drivers import nvidia
@@ -508,7 +508,7 @@ class AmdGpu:
 
 def amd_gpus(host: Host) -> list[AmdGpu]:
     """Those that the library knows on this machine; none where it is not there, and the kernel's files must do."""
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         return []
     library = _library()
     if library is None:

@@ -12,7 +12,7 @@ from typing import Self
 
 from pydantic import PositiveInt
 
-from tare.base.host import Host, LocalHost, Scope
+from tare.base.host import Host, OwnDevice, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, PositiveSeconds
 from tare.drivers.cgroups.tree import text_of
@@ -81,7 +81,7 @@ class PageCache(Probe):
     """How often, at most."""
 
     def obstacles(self, host: Host) -> list[Ruling]:
-        if not isinstance(host, LocalHost):
+        if not isinstance(host, OwnDevice):
             return [obstacle("needs.outermost", f"it watches files of the device itself, not of {host.name}.")]
         return [obstacle("needs.file", f"no {path} to watch.") for path in self.paths if not path.exists()]
 

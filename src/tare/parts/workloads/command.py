@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Host, Job, LocalHost, image_of
+from tare.base.host import Host, Job, OwnDevice, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.text import script_and_options, why_not_settable, with_options
@@ -284,7 +284,7 @@ class Command(Workload):
     def users_program(self, host: Host) -> Path | None:
         if self.in_image:
             return None
-        found = shutil.which(self._argv()[0], path=self._path()) if isinstance(host, LocalHost) else None
+        found = shutil.which(self._argv()[0], path=self._path()) if isinstance(host, OwnDevice) else None
         return self._folder() / found if found else None
 
     def title(self) -> str:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import model_validator
 
 from tare.base.errors import TareError
-from tare.base.host import Host, Job, LocalHost
+from tare.base.host import Host, Job, OwnDevice
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds, Seconds
 from tare.drivers.kernel_files import text_of, waking_clock
@@ -80,7 +80,7 @@ class Idle(Workload):
 
 
 def _why_it_cannot_sleep(host: Host) -> Iterator[Ruling]:
-    if not isinstance(host, LocalHost):
+    if not isinstance(host, OwnDevice):
         yield obstacle("needs.full-device", "only a device that tare itself runs on can be suspended.")
     if "mem" not in (text_of(host, POWER_STATE) or "").split():
         yield obstacle("needs.kernel", f"this device cannot sleep to memory: {POWER_STATE} does not name `mem`.")

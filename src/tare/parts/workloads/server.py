@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Host, Job, LocalHost, shares_workdir
+from tare.base.host import Host, Job, OwnDevice, shares_workdir
 from tare.base.rulings import Ruling, obstacle
 from tare.base.text import script_and_options
 from tare.base.units import PositiveSeconds, parse_share
@@ -100,7 +100,7 @@ class Server(command.Command):
 
     def obstacles(self, host: Host) -> list[Ruling]:
         found = super().obstacles(host)
-        if not isinstance(host, LocalHost):
+        if not isinstance(host, OwnDevice):
             found.append(obstacle("needs.full-device", "the load is made on the device itself, by a tare there."))
         for file, read in ((self.requests, partial(requests_of, self.api)), (self.trace, recorded_s)):
             try:

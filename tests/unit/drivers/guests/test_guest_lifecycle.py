@@ -15,7 +15,7 @@ from typing import ClassVar
 import pytest
 
 from tare.base.errors import ObstacleError, TrialError
-from tare.base.host import Host, Job, LocalHost, Site
+from tare.base.host import Host, Job, LocalHost, Site, kill
 from tare.drivers.cgroups import tree
 from tare.drivers.guests import machine
 from tare.drivers.guests.boot import Kernel
@@ -170,7 +170,7 @@ def test_tries_are_bounded(site, monkeypatch):
 def test_a_machine_that_dies_during_a_job_fails_the_trial_and_hangs_nothing(site, no_mounts):
     place = Works().open(DEVICE, site)
     process = place.spawn(Job(("sleep", "987"), env={"PATH": "/usr/bin:/bin"}))
-    tree.kill(DEVICE, tree.pids(DEVICE, place.scope().cgroups))
+    kill(DEVICE, tree.pids(DEVICE, place.scope().cgroups))
 
     with pytest.raises(TrialError, match="has ended and could not finish the job"):
         process.wait(60)
