@@ -14,8 +14,8 @@ from typing import Any
 
 from some_records import draft
 from tare.analysis.cells import placed
+from tare.api.running import built_in
 from tare.base.units import Channel
-from tare.cli.studies import built_in
 from tare.papers.tables.model import ByClaim, names, paper
 from tare.papers.tables.picking import Machine
 from tare.papers.tables.rows import Ours, answered

@@ -127,8 +127,7 @@ def tare(*words: str) -> int:
 
 def run(folder: Path, store: Path) -> int:
     """`tare run` without its last page, the report: no knob is turned any more then."""
-    from tare.api.running import run_into
-    from tare.cli.studies import load_study
+    from tare.api.running import load_study, run_into
 
     study = folder / "study.yaml"
     return 0 if run_into(load_study(study, False), study.read_text(), store).left == 0 else 1

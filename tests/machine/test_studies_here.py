@@ -25,11 +25,11 @@ import warm_tare
 from click.testing import CliRunner
 
 import sweeps
+from tare.api.running import built_in, load_study
 from tare.base.errors import TareError
 from tare.base.host import LocalHost
 from tare.cli import tare as verbs
 from tare.cli.report import endings
-from tare.cli.studies import built_in, load_study
 from tare.parts.find import find
 from tare.plan.matrix import cells
 from tare.records.store import Store

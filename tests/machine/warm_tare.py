@@ -26,7 +26,7 @@ from typing import IO
 
 # What a run, a weighing and the verbs that read its store import when they are used.
 LOADED = (
-    "analysis.weighing", "api.running", "api.weighing", "cli.compare", "cli.device", "cli.run", "cli.show", "cli.weigh",
+    "analysis.weighing", "api.running", "api.studies", "cli.compare", "cli.device", "cli.run", "cli.show", "cli.weigh",
     "drivers.power.everything", "fleet.local", "plan.check", "plan.matrix", "report.progress", "report.text.trials",
     "report.text.verdict", "trial.sampler",
 )  # fmt: skip

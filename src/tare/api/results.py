@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tare.base.errors import ObstacleError, StudyError, unknown_name
 
 if TYPE_CHECKING:
@@ -312,6 +310,8 @@ class Stores:
 
     def readings(self, channel: str, *, trial: str | None = None) -> Table:
         """A series of a probe, over all trials or of one: seconds since the trial's first reading, and the value."""
+        import numpy as np
+
         made: dict[str, list[Any]] = {"trial": [], "attempt": [], "t_s": [], "value": []}
         known: dict[str, str] = {}
         with self._each() as stores:

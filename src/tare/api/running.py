@@ -1,4 +1,4 @@
-"""Running a study into a store: planned, checked, refused where it cannot be run, run or resumed.
+"""Loading a study, and running it into a store: planned, checked, refused where it cannot be run, run or resumed.
 
 Going on with a store: what has changed since it was begun is not passed over in silence.
 """
@@ -11,11 +11,12 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare import __version__
-from tare.base.errors import ObstacleError, StudyError, TareError, cannot_run
+from tare.base.errors import ObstacleError, StudyError, TareError, cannot_run, did_you_mean, unknown_name
 from tare.base.rulings import Ruling, obstacle
 from tare.base.text import count_text, say
 
@@ -27,6 +28,80 @@ if TYPE_CHECKING:
     from tare.plan.matrix import Trial
     from tare.records.store import Store
     from tare.studies.model import Study
+
+
+# The study that a verb, or Python, was given: a file, or one of those that come with tare, by its name.
+
+
+def built_in() -> dict[str, Path]:
+    """The studies that come with tare, by name."""
+    folder = Path(str(resources.files("tare.papers") / "studies"))
+    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+
+
+def study_path(study: Path) -> Path:
+    """The file itself, or the built-in study of that name."""
+    if study.exists():
+        return study
+    ours = built_in()
+    if str(study) in ours:
+        return ours[str(study)]
+    hint = did_you_mean(str(study), ours) or "`tare list studies` lists those that come with tare."
+    raise StudyError(f"{study}: there is no such study file. {hint}")
+
+
+def load_study(study: Path, trust: bool = False, scale: str | None = None, python: str | None = None) -> Study:
+    """The study that a verb was given, at the scale that it was given."""
+    from tare.studies.load import at_every_scale, load
+
+    path = study_path(study)
+    try:
+        loaded = load(path, trust=trust, scale=scale)
+    except StudyError:
+        if path == study or scale is None:
+            raise
+        # It is one of ours: its file and its lines are nothing that the user wrote.
+        known = [each for each in at_every_scale(path, trust=True) if each]
+        if scale in known:
+            raise
+        if not known:
+            raise StudyError(f"{study} has no scales, and so no scale {scale!r}. Leave --scale out.") from None
+        raise StudyError(f"{study}: {unknown_name('scale', scale, known)}") from None
+    return with_interpreter(loaded, python)
+
+
+def with_interpreter(study: Study, python: str | None) -> Study:
+    """The study as `--python` wants it."""
+    from tare.studies.load import with_python
+
+    return study if python is None else with_python(study, python)
+
+
+def known_interpreter(study: Study, folder: Path) -> str | None:
+    """The one that the store there was begun with, so that who goes on need not say it again; says so."""
+    if not (folder / "store.json").exists():
+        return None
+    from tare.records.store import Store
+    from tare.studies.load import begun_with
+
+    with Store.open(folder) as store:
+        python = begun_with(store.study, study)
+    if python is not None:
+        say(f"resuming with --python {python}, as {folder} was started.")
+    return python
+
+
+def folder_of(study: Study) -> Path:
+    """Where a study's store lies by default: each scale below the whole has its own."""
+    from tare.studies.load import FULL
+
+    return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")
+
+
+def holds_secret(study: Study) -> bool:
+    """Whether a workload of it, measured or beside, has one among its fields."""
+    beside = [choice for level in study.tenancies for choice in level.beside]
+    return any(choice.hides for choice in (*study.workloads, *beside))
 
 
 # What a study needs of this device: engines that run for the length of a run, and probes that measure power.
@@ -397,10 +472,8 @@ def open_store(study: Study, text: str, folder: Path) -> Store:
     if (folder / "store.json").exists():
         return Store.open(folder, write=True)
     # A study that holds a secret is kept without it: the file as written stays with its owner.
-    beside = [choice for level in study.tenancies for choice in level.beside]
-    hides = any(choice.hides for choice in (*study.workloads, *beside))
     # At a scale, and where something is left out, the file is not what was run: the study itself says which it was.
-    kept = study_text(study) if hides or study.scale or study.left_out else text
+    kept = study_text(study) if holds_secret(study) or study.scale or study.left_out else text
     return Store.create(folder, study.as_plain(), kept)
 
 

@@ -47,7 +47,8 @@ def parse_seconds(value: Any) -> float:
     return parse_quantity(value, _TIME_S, "time")
 
 
-def _size(value: Any) -> int:
+def parse_size(value: Any) -> int:
+    """`2 GiB` as 2147483648."""
     return round(parse_quantity(value, _SIZE_BYTES, "size"))
 
 
@@ -61,7 +62,8 @@ def parse_share(value: Any) -> float:
         raise ValueError(f"{value!r} is not a share; write it like 5% or 0.05") from None
 
 
-def _positive(value: float) -> float:
+def positive(value: float) -> float:
+    """Itself; zero is refused."""
     if value <= 0:
         raise ValueError("must be more than zero")
     return value
@@ -89,8 +91,8 @@ class _Before:
 
 
 Seconds = Annotated[float, _Before(_unless_number(parse_seconds))]
-PositiveSeconds = Annotated[float, _Before(lambda value: _positive(_unless_number(parse_seconds)(value)))]
-SizeBytes = Annotated[int, _Before(lambda value: value if type(value) is int else _size(value))]
+PositiveSeconds = Annotated[float, _Before(lambda value: positive(_unless_number(parse_seconds)(value)))]
+SizeBytes = Annotated[int, _Before(lambda value: value if type(value) is int else parse_size(value))]
 # YAML reads `on` and `off` as true and false.
 OnOff = Annotated[Literal["on", "off"], _Before(lambda said: ("off", "on")[said] if isinstance(said, bool) else said)]
 

@@ -40,6 +40,7 @@ SECTIONS = {  # by what people want to do; a verb is imported only when it is us
         "list": "parts, workloads, studies, data, schema: what a study can name.",
     },
 }
+SHARED = {"plan": "check", "watch": "show"}  # verbs in the file of another; in it, each is called as the verb
 VERBS = {verb: about for section in SECTIONS.values() for verb, about in section.items()}
 
 
@@ -52,7 +53,8 @@ class Root(Verbs):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = importlib.import_module(f"tare.cli.{cmd_name}").command
+        module = importlib.import_module(f"tare.cli.{SHARED.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name if cmd_name in SHARED else "command")
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

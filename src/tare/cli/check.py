@@ -1,20 +1,26 @@
-"""`tare check`: what this device can and cannot do, and why, in sentences."""
+"""`tare check` and `tare plan`: what this device can do, whether it can run a study, and what would be run of it.
+
+Nothing is run.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import needs_of, needs_of_study
+from tare.api.running import load_study, needs_of, needs_of_study, sensitivity
 from tare.base.errors import NothingLeft, ObstacleError, cannot_run
+from tare.base.host import LocalHost
 from tare.base.text import count_text
-from tare.cli.scaffold import Verb, json_option, need, print_json, trust_option, width
-from tare.cli.studies import load_study, python_option, scale_option
+from tare.cli.scaffold import Verb, json_option, need, print_json, python_option, say, scale_option, trust_option, width
 from tare.parts.find import KINDS, Kind, find, names
 from tare.studies.model import Study
+
+if TYPE_CHECKING:
+    from tare.plan.check import Check
 
 _ON_DEVICES: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "causes")  # those that a device may lack
 
@@ -47,7 +53,6 @@ def command(
     With --image, what makes a container of this image slower than bare metal, as far as it can be known without
     running anything; `tare why --image NAME -- COMMAND` measures it.
     """
-    from tare.base.host import LocalHost
     from tare.drivers.containers.oci import advice
     from tare.trial.facts import abilities, device_facts
 
@@ -65,7 +70,7 @@ def command(
     found: dict[str, Any] = {
         "device": device_facts(host),
         "abilities": [{"name": name, "yes": yes, "why": why} for name, yes, why in abilities(host)],
-        **_parts(host),
+        **{kind: [_part(kind, name, host) for name in names(kind)] for kind in _ON_DEVICES},
         "advice": advice(host),
     }
     if as_json:
@@ -79,18 +84,18 @@ def command(
     for kind in _ON_DEVICES:
         for part in found[kind]:
             why = " ".join(map(str, part["obstacles"]))
-            _line("no" if why else "yes", f"{kind[:-1]} {part['name']}", why or _worded(part["facts"]))
+            facts = ", ".join(f"{name} {value}" for name, value in part["facts"].items())
+            works = f"works here ({facts})." if facts else "works here."
+            _line("no" if why else "yes", f"{kind[:-1]} {part['name']}", why or works)
     for sentence in found["advice"]:
         _line("note", "advice", sentence)
 
 
-def _parts(host: Any) -> dict[str, list[dict[str, Any]]]:
-    """Every part of every kind: whether it works here, else why not, and what is worth knowing about it."""
-    return {kind: [_part(kind, name, host) for name in names(kind)] for kind in _ON_DEVICES}
-
-
 def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
-    """One that needs fields is asked with those of its example."""
+    """Whether it works here, else why not, and what is worth knowing about it.
+
+    One that needs fields is asked with those of its example.
+    """
     part: Any = find(kind, name).model_validate(find(kind, name).example)
     obstacles = [replace(each, subject=f"{kind[:-1]} {name}") for each in part.obstacles(host)]
     facts: dict[str, Any] = {}
@@ -100,19 +105,16 @@ def _part(kind: Kind, name: str, host: Any) -> dict[str, Any]:
     return {"name": name, "ok": not obstacles, "obstacles": obstacles, "facts": facts}
 
 
-def _worded(facts: dict[str, Any]) -> str:
-    return f"works here ({', '.join(f'{name} {value}' for name, value in facts.items())})." if facts else "works here."
-
-
 def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     """What each cause suspects of a container, by the image's own settings, the limits and this device."""
-    from tare.base.host import LocalHost
+    from tare.analysis.parity import flat
     from tare.cli.why import refuse_wrong
     from tare.drivers.cgroups.limits import placement_facts
     from tare.drivers.containers import engine
     from tare.drivers.containers.docker import image_facts
     from tare.parts.protocols import Side
     from tare.plan.why import examined
+    from tare_inside import fingerprint
 
     host = LocalHost()
     refuse_wrong("docker", fields, {"command": ["true"]}, None)
@@ -123,8 +125,10 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
         with engine.opened(host) as client:
             inside = image_facts(client, fields["image"])
     place = placement_facts(host, part.quota, part.cpuset)
+    # What this device's own Python would record, without torch: nothing is imported for it.
+    here = flat(fingerprint.gather())  # type: ignore[no-untyped-call]
     facts = {**inside, **{f"place.{key}": value for key, value in place.items()}}
-    found = examined(Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, _here()))
+    found = examined(Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, here))
     suspects, ruled_out, titles = found.held, found.ruled_out, found.titles()
     if as_json:
         print_json({"image": fields["image"], "suspects": suspects, "ruled_out": ruled_out})
@@ -135,16 +139,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     click.echo(click.wrap_text(f"ruled out: {', '.join(ruled_out)}", width(), "", "  "))
 
 
-def _here() -> dict[str, Any]:
-    """What this device's own Python would record, without torch: nothing is imported for it."""
-    from tare.analysis.parity import flat
-    from tare_inside import fingerprint
-
-    return flat(fingerprint.gather())  # type: ignore[no-untyped-call]
-
-
 def _check_study(path: Path, study: Study, as_json: bool) -> None:
-    from tare.base.host import LocalHost
     from tare.plan.check import check, possible
 
     with needs_of_study(study):
@@ -167,3 +162,79 @@ def _check_study(path: Path, study: Study, as_json: bool) -> None:
 
 def _line(mark: str, name: str, why: str) -> None:
     click.echo(click.wrap_text(f"{mark:4} {name}: {why}", width(), "", "     "))
+
+
+@click.command("plan", cls=Verb)
+@click.argument("study", type=click.Path(path_type=Path))
+@scale_option
+@python_option
+@trust_option
+@json_option
+def plan(study: Path, scale: str | None, python: str | None, trust: bool, as_json: bool) -> None:
+    """List the trials of STUDY in order, with the time and the disk they take. Runs nothing.
+
+    Where something keeps this device from running it, the plan is still printed, and the exit code is 3, as of
+    `tare check STUDY` and `tare run STUDY`; 2 where that is a program or file of a command that is not there.
+    """
+    from tare.plan.check import check, possible
+    from tare.plan.matrix import cells, trials
+
+    whole = load_study(study, trust, scale, python)
+    nothing_left: NothingLeft | None = None
+    try:
+        loaded, its_cells = possible(whole, LocalHost(), brought=True)
+    except NothingLeft as nothing:  # the study as written is shown, and then why
+        loaded, its_cells, nothing_left = whole, tuple(cells(whole)), nothing
+    checked = check(loaded, its_cells, LocalHost(), brought=True)
+    planned = trials(loaded, its_cells)
+    rows: list[dict[str, Any]] = [
+        {"trial": t.id, "block": t.block, "position": t.position, "twin": t.twin, "settings": dict(t.settings)}
+        for t in planned
+    ]
+    if as_json:
+        print_json(
+            {
+                "study": loaded.study,
+                "trials": rows,
+                "seconds": checked.seconds,
+                "disk_bytes": checked.disk_bytes,
+                "obstacles": checked.blocked if nothing_left is None else list(nothing_left.obstacles),
+                "not_measured": list(loaded.left_out if nothing_left is None else nothing_left.gaps),
+            }
+        )
+    else:
+        _tell_plan(loaded, checked, rows)
+    if nothing_left is not None:
+        raise nothing_left.for_a_look()
+    if checked.blocked:
+        raise cannot_run(str(study), checked.blocked)
+
+
+def _tell_plan(study: Study, checked: Check, rows: list[dict[str, Any]]) -> None:
+    from tare.base.text import duration_text, size_text
+    from tare.records.model import varied
+    from tare.report.columns import table
+
+    varying = varied([row["settings"] for row in rows])
+    body = [[str(row["block"]), row["trial"][:8], *(_cell(row, key) for key in varying)] for row in rows]
+    click.echo(table(body, ["block", "trial", *varying], width()))
+    say(f"stop rule: {study.repeat.sentence()}")
+    if checked.least_trials < len(rows):
+        say(f"at the least {count_text(checked.least_trials, 'trial')}, about {duration_text(checked.least_seconds)}")
+    say(
+        f"at the most {count_text(len(rows), 'trial')}, about {duration_text(checked.seconds)} "
+        f"and {size_text(checked.disk_bytes)}; times are guesses"
+    )
+    say(sensitivity(study))
+    for sentence in (*checked.unasked, *checked.notes):
+        say(f"note: {sentence}")
+    for sentence in study.left_out:
+        say(f"not measured here: {sentence}")
+
+
+def _cell(row: dict[str, Any], key: str) -> str:
+    from tare.records.model import AA_REPEAT
+
+    value = row["settings"].get(key, "")
+    text = "" if value is None else str(value)
+    return f"{text} ({AA_REPEAT})" if key == "platform" and row["twin"] else text

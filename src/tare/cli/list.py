@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from tare.base.errors import unknown_name
-from tare.cli import studies
-from tare.cli.scaffold import Verbs, json_option, need, print_json, width
+from tare.cli import papers
+from tare.cli.scaffold import Result, Verbs, need, print_json, prints, width
 from tare.drivers.torch_programs import PRESETS, Preset, preset
 from tare.parts.find import KINDS, Kind, find, names
 from tare_inside import named
@@ -26,52 +26,40 @@ def command() -> None:
 
 @command.command("parts")
 @click.argument("which", metavar="[KIND|NAME]", required=False)
-@json_option
-def parts(which: str | None, as_json: bool) -> None:
+@prints
+def parts(which: str | None) -> Result:
     """List the parts that a study can name, with their fields: all, those of a kind (platforms), or one by name."""
-    kinds, name = _asked(which)
-    found = [describe(kind, each) for kind in kinds for each in names(kind) if name in (None, each)]
-    if as_json:
-        print_json(found)
-        return
-    for each in kinds:
-        click.echo(each)
-        for part in (p for p in found if p["kind"] == each):
-            click.echo(_part_text(part))
-
-
-def _asked(which: str | None) -> tuple[list[Kind], str | None]:
-    """The kinds to look in, and the one name to look for."""
-    if which is None or which in KINDS:
-        return ([which] if which else list(KINDS)), None
-    holding = [kind for kind in KINDS if which in names(kind)]
-    known = [*KINDS, *(name for kind in KINDS for name in names(kind))]
-    need(bool(holding), unknown_name("kind or part", which, known))
-    return holding, which
+    its = {kind: names(kind) for kind in KINDS}
+    if which in KINDS:
+        its = {which: its[which]}
+    elif which is not None:
+        known = [*KINDS, *(name for kind in KINDS for name in its[kind])]
+        its = {kind: [which] for kind in KINDS if which in its[kind]}
+        need(bool(its), unknown_name("kind or part", which, known))
+    found = {kind: [describe(kind, name) for name in ours] for kind, ours in its.items()}
+    return Result(
+        lambda: [part for parts in found.values() for part in parts],
+        lambda: "\n".join(line for kind, parts in found.items() for line in (kind, *map(_part_text, parts))),
+    )
 
 
 def describe(kind: Kind, name: str) -> dict[str, Any]:
     """One part as plain data."""
     part = find(kind, name)
-    schema = part.model_json_schema()
+    fields = {}
+    for field, details in part.model_json_schema().get("properties", {}).items():
+        default = part.model_fields[field].get_default(call_default_factory=True)
+        fields[field] = {
+            "default": default if isinstance(default, str | int | float | bool | None | list | dict) else None,
+            "required": part.model_fields[field].is_required(),
+            "about": details.get("description", ""),
+        }
     return {
         "kind": kind,
         "name": name,
         "about": (part.__doc__ or "").strip().splitlines()[0],
-        "fields": {
-            field: {
-                "default": _default(part, field),
-                "required": part.model_fields[field].is_required(),
-                "about": details.get("description", ""),
-            }
-            for field, details in schema.get("properties", {}).items()
-        },
+        "fields": fields,
     }
-
-
-def _default(part: Any, field: str) -> Any:
-    value = part.model_fields[field].get_default(call_default_factory=True)
-    return value if isinstance(value, str | int | float | bool | None | list | dict) else None
 
 
 def _part_text(part: dict[str, Any]) -> str:
@@ -89,20 +77,13 @@ def _default_text(value: Any) -> str:
 
 @command.command("workloads")
 @click.argument("name", required=False)
-@json_option
-def workloads(name: str | None, as_json: bool) -> None:
+@prints
+def workloads(name: str | None) -> Result:
     """List the built-in workloads; with NAME, print the lines of a study that run that one."""
     if name is None:
-        if as_json:
-            print_json([each.described() for each in PRESETS])
-        else:
-            click.echo(_workloads_text())
-        return
+        return Result(lambda: [each.described() for each in PRESETS], _workloads_text)
     asked = preset(name)
-    if as_json:
-        print_json(asked.described())
-    else:
-        click.echo(_workload_text(asked))
+    return Result(asked.described, lambda: _workload_text(asked))
 
 
 def _workloads_text() -> str:
@@ -146,12 +127,9 @@ def _yaml(workload: Mapping[str, Mapping[str, Any]], indent: str) -> list[str]:
     lines = []
     for part, fields in workload.items():
         lines.append(f"{indent}{part}:")
-        lines += [f"{indent}  {field}: {_scalar(value)}" for field, value in fields.items()]
+        written = {field: value if isinstance(value, str) else json.dumps(value) for field, value in fields.items()}
+        lines += [f"{indent}  {field}: {value}" for field, value in written.items()]
     return lines
-
-
-def _scalar(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _title(model: str) -> str:
@@ -166,31 +144,29 @@ def _short(count: int) -> str:
     return str(count)
 
 
-command.add_command(studies.command, "studies")
+command.add_command(papers.studies, "studies")
 
 
 @command.command("data")
-@json_option
-def data(as_json: bool) -> None:
+@prints
+def data() -> Result:
     """List the synthetic data sets: their formats, and the size of the real ones; `tare device data` makes them."""
+    rows = []
+    for name in named.names("data"):
+        each = named.find("data", name)
+        row = {"name": name, "title": each.TITLE, "kind": each.KIND, "format": each.FORMAT}
+        row |= {"items": each.ITEMS, "bytes": each.BYTES}
+        rows.append(row | ({"classes": each.CLASSES} if hasattr(each, "CLASSES") else {}))
+    return Result(lambda: rows, lambda: "\n".join(map(_data_text, rows)))
+
+
+def _data_text(row: Mapping[str, Any]) -> str:
     from tare.base.text import size_text
     from tare.report.columns import wrap
 
-    rows = [_data_row(name) for name in named.names("data")]
-    if as_json:
-        print_json(rows)
-        return
-    for row in rows:
-        size = f"{row['items']:,} items, {size_text(row['bytes'])}"
-        line = f"{row['name']:10} {row['title']}: {size}; {row['format']}"
-        click.echo("\n".join(wrap(line, width(), indent=" " * 11)) if sys.stdout.isatty() else line)
-
-
-def _data_row(name: str) -> dict[str, Any]:
-    data = named.find("data", name)
-    row = {"name": name, "title": data.TITLE, "kind": data.KIND, "format": data.FORMAT}
-    row |= {"items": data.ITEMS, "bytes": data.BYTES}
-    return row | ({"classes": data.CLASSES} if hasattr(data, "CLASSES") else {})
+    size = f"{row['items']:,} items, {size_text(row['bytes'])}"
+    line = f"{row['name']:10} {row['title']}: {size}; {row['format']}"
+    return "\n".join(wrap(line, width(), indent=" " * 11)) if sys.stdout.isatty() else line
 
 
 @command.command("schema")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,8 +32,6 @@ from tare.cli.scaffold import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from tare.analysis.model import Weighing
     from tare.fleet.local import Outcome
     from tare.records.model import Record
@@ -93,17 +91,24 @@ def command(
         from tare.report.other_tools import library
 
         library(kind)  # one that is missing is reported before anything is read
+    from tare.records.schema import is_pack
     from tare.records.unpack import each_pack_once
 
     numpy_on_one_thread()
     with spinner("writing the report"), each_pack_once(), reading(store) as opened:
         if not figures and figure is None:
             kind = "json" if as_json else kind or _kind_of(output)
-            output = output or (Path("-") if as_json else _beside(store, FORMATS[kind]))
+            # In the store's folder; of a pack, beside it under its name.
+            its = store.with_name(f"{store.stem}-{FORMATS[kind]}") if is_pack(store) else store / FORMATS[kind]
+            output = output or (Path("-") if as_json else its)
             _write(opened, kind, output, asked, columns or 1)
             found = None
         else:
-            found = _figures(opened, asked)
+            from tare.papers.pages.claims import claims_figure
+            from tare.report.html import page
+
+            content = page(weighed(opened, **asked), opened.records(), "", "", (), opened, [claims_figure])
+            found = {each.name: each for each in content.figures}
     if found is None:
         if str(output) != "-":
             say(f"report: {output}")
@@ -119,14 +124,6 @@ def command(
         raise StudyError(f"{store}: {unknown_name('figure', figure, list(found))}")
     draw(found[figure], output, (width_mm or COLUMNS_MM.get(columns or 0) or 162) / 25.4 * 72)
     say(found[figure].reading)
-
-
-def _figures(store: Store, asked: Mapping[str, Any]) -> dict[str, Figure]:
-    from tare.papers.pages.claims import claims_figure
-    from tare.report.html import page
-
-    content = page(weighed(store, **asked), store.records(), "", "", (), store, [claims_figure])
-    return {each.name: each for each in content.figures}
 
 
 def _list(figures: Mapping[str, Figure], as_json: bool) -> None:
@@ -157,7 +154,11 @@ def draw(figure: Figure, output: Path, width_points: float | None = None) -> Non
 
 def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], columns: int) -> None:
     if kind == "parquet":
-        _write_parquet(store, output)
+        from tare.report.export import write_parquet
+
+        if str(output) == "-":
+            raise StoreError("a Parquet file cannot go to stdout; name it with -o.")
+        _in_one_step(output, lambda part: write_parquet(store.records(), part, store.study))
     elif kind == "csv":
         from tare.report.export import as_csv
 
@@ -170,13 +171,6 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
         send(store, weighing, _text(store, weighing, "html"), output)
     else:
         written(output, _text(store, weighed(store, **asked), kind, columns).encode())
-
-
-def _beside(store: Path, name: str) -> Path:
-    """In the store's folder; of a pack, beside it under its name."""
-    from tare.records.schema import is_pack
-
-    return store.with_name(f"{store.stem}-{name}") if is_pack(store) else store / name
 
 
 def _kind_of(output: Path | None) -> str:
@@ -196,13 +190,18 @@ def write_report(store: Store, weighing: Weighing, output: Path) -> None:
 
 
 def written(output: Path, content: bytes) -> None:
-    """To its place in one step: a full disk leaves the old file, not half of a new one."""
+    """Into this file; `-` is stdout."""
     if str(output) == "-":
         click.echo(content, nl=False)
-        return
+    else:
+        _in_one_step(output, lambda part: part.write_bytes(content))
+
+
+def _in_one_step(output: Path, write: Callable[[Path], object]) -> None:
+    """A full disk leaves the old file, not half of a new one."""
     part = output.with_name(output.name + ".part")
     try:
-        part.write_bytes(content)
+        write(part)
         part.replace(output)
     except OSError as error:
         part.unlink(missing_ok=True)
@@ -222,7 +221,9 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
             study_text=store.text(), problems=store.problems, store=store, also=[claims_figure],
         )  # fmt: skip
     if kind == "json":
-        return _json(store, weighing, now)
+        told = {"generated_utc": now, "study_text": store.text(), "problems": list(store.problems), **asdict(weighing)}
+        told["records"] = [record.as_json() for record in store.records()]
+        return json.dumps(told, indent=1, allow_nan=False, default=str) + "\n"
     if kind == "perfetto":
         return as_perfetto(store)
     if kind == "openmetrics":
@@ -230,26 +231,6 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
         return as_openmetrics([Numbers(weighing.study, states, len(store.states()), weighing)])
     content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
     return as_markdown(content) if kind == "md" else as_latex(content, columns)
-
-
-def _json(store: Store, weighing: Weighing, now: str) -> str:
-    told = {"generated_utc": now, "study_text": store.text(), "problems": list(store.problems), **asdict(weighing)}
-    told["records"] = [record.as_json() for record in store.records()]
-    return json.dumps(told, indent=1, allow_nan=False, default=str) + "\n"
-
-
-def _write_parquet(store: Store, output: Path) -> None:
-    from tare.report.export import write_parquet
-
-    if str(output) == "-":
-        raise StoreError("a Parquet file cannot go to stdout; name it with -o.")
-    part = output.with_name(output.name + ".part")
-    try:
-        write_parquet(store.records(), part, store.study)
-        part.replace(output)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise StoreError(f"{output}: it could not be written: {error.strerror}.") from None
 
 
 # What is printed when a run has ended: the verdict, where the report lies, what failed, and what to do next.
@@ -297,7 +278,13 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         return
     nothing = weighing.comparisons and all(each.ours is None or each.theirs is None for each in weighing.comparisons)
     if not nothing and not unusable:
-        _tell_unusable(folder, weighing, again)
+        # A verdict stands on the trials that could be used: how many could not is the last word, not a failure.
+        if invalid := weighing.counts.get("invalid", 0):
+            trials = count_text(weighing.counts["planned"], "trial")
+            say(
+                f"{invalid} of {trials} excluded as invalid: see `tare show {folder}`; "
+                f"`{again} --retry-failed` repeats them."
+            )
         return
     if nothing and any(each.code == "figure.beyond-rates" for left in weighing.left_out for each in left.reasons):
         say(
@@ -320,19 +307,6 @@ def left_text(outcome: Outcome) -> str:
 
     left = f"{count_text(outcome.left, 'trial')} left"
     return f"{left}, and at most {outcome.at_most_more} more by the stop rule" if outcome.at_most_more else left
-
-
-def _tell_unusable(folder: Path, weighing: Weighing, again: str) -> None:
-    """A verdict stands on the trials that could be used: how many could not is the last word, not a failure."""
-    from tare.base.text import count_text
-
-    invalid = weighing.counts.get("invalid", 0)
-    if invalid:
-        trials = count_text(weighing.counts["planned"], "trial")
-        say(
-            f"{invalid} of {trials} excluded as invalid: see `tare show {folder}`; "
-            f"`{again} --retry-failed` repeats them."
-        )
 
 
 def _tell(
@@ -376,10 +350,8 @@ def endings(study: Mapping[str, Any], folder: Path, metered: bool = True) -> lis
     """The commands that make the tables and figures of a study out of its store; `metered`: it has energy."""
     parted = [re.fullmatch(r"([^-]*?)( -.*)?", ending) for ending in study.get("ends_in", ())]
     verbs = [(found[1], found[2] or "") for found in parted if found]
-    if not metered:
-        verbs = [(verb, rest) for verb, rest in verbs if not _needs_energy(verb, rest)]
-    return [f"tare {verb} {shlex.quote(str(folder))}{rest}" for verb, rest in verbs]
-
-
-def _needs_energy(verb: str, rest: str) -> bool:
-    return "energy" in rest or (verb in NEEDS_ENERGY and "--minimise" not in rest)
+    return [
+        f"tare {verb} {shlex.quote(str(folder))}{rest}"
+        for verb, rest in verbs
+        if metered or not ("energy" in rest or (verb in NEEDS_ENERGY and "--minimise" not in rest))
+    ]

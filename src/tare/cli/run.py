@@ -17,26 +17,35 @@ import click
 
 from tare.api.running import (
     compares_power,
+    folder_of,
+    holds_secret,
+    known_interpreter,
+    load_study,
     measures_power,
     needs_of_study,
     open_store,
     refuse_silent_changes_on,
     row,
     run_into,
+    study_path,
     study_text,
+    with_interpreter,
 )
 from tare.base.errors import NotRestoredError, ObstacleError, StudyError
 from tare.base.rulings import Ruling
 from tare.cli.report import finish, left_text
-from tare.cli.scaffold import FOLDER, Verb, json_option, need, output_option, say, trust_option
-from tare.cli.studies import (
-    folder_of,
-    known_interpreter,
-    load_study,
+from tare.cli.scaffold import (
+    FOLDER,
+    Option,
+    Verb,
+    json_option,
+    need,
+    output_option,
     python_option,
+    say,
     scale_option,
-    study_path,
-    with_interpreter,
+    several,
+    trust_option,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +64,7 @@ _FIRST_STOP = (
 )
 _LATER_STOP = "dask's processes are being ended; this takes a moment."
 
-_OPTIONS = (
+fleet_options: Option = several(
     click.option(
         "--fleet",
         type=click.Path(path_type=Path),
@@ -94,29 +103,19 @@ class Over:
         return " ".join([*words, *(f"--on {word}" for word in self.on)])
 
 
-def fleet_options(command: Any) -> Any:
-    """A command with these options; `over_devices` reads them."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
 def over_devices(said: Mapping[str, Any], trust: bool) -> Over | None:
     """None for a run on this device."""
     if said["fleet"] is None and said["on"]:
         raise StudyError("--on names devices of an inventory: give one with --fleet.")
     if said["fleet"] is None and said["cluster"] is None:
         return None
-    return Over(said["fleet"], said["cluster"], said["on"], _patience_s(said["patience"]), trust)
-
-
-def _patience_s(text: str) -> float:
     from tare.studies.model import time_between
 
     try:
-        return time_between(1, 86400, "from 1 s to 1 d", "2 min")(text)
+        patience_s = time_between(1, 86400, "from 1 s to 1 d", "2 min")(said["patience"])
     except ValueError as error:
-        raise StudyError(f"--patience: {str(error).replace('{given}', repr(text))}.") from None
+        raise StudyError(f"--patience: {str(error).replace('{given}', repr(said['patience']))}.") from None
+    return Over(said["fleet"], said["cluster"], said["on"], patience_s, trust)
 
 
 @dataclass(frozen=True)
@@ -204,7 +203,8 @@ def _finished(wanted: Wanted, came: Came, as_json: bool, again: str) -> int:
 def _run(wanted: Wanted, over: Over) -> Came:
     from tare.fleet.inventory import plans
 
-    _refuse_secrets(wanted.study)
+    if holds_secret(wanted.study):  # it would lie in a file on every device for as long as the trial runs
+        raise StudyError(f"{wanted.study.study} holds a secret, and secrets are not sent to the devices of a fleet.")
     if wanted.study.design.slices is not None:
         raise StudyError("`design: slices` is for runs on one device: run it there, without --fleet.")
     if over.inventory is not None and not over.on_slurm:
@@ -294,13 +294,6 @@ def _note_plan(wanted: Wanted, store: Store, planned: dict[str, list[Trial]]) ->
     rows: list[dict[str, Any]] = [*others, *(row(trial) for its in planned.values() for trial in its)]
     rows.sort(key=lambda one: (one["block"], one["position"]))
     store.plan(rows)
-
-
-def _refuse_secrets(study: Study) -> None:
-    """A secret would lie in a file on every device for as long as the trial runs."""
-    beside = [choice for level in study.tenancies for choice in level.beside]
-    if any(choice.hides for choice in (*study.workloads, *beside)):
-        raise StudyError(f"{study.study} holds a secret, and secrets are not sent to the devices of a fleet.")
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 # Options and their types: each is declared once, and means the same for every verb.
 
-Function = TypeVar("Function", bound=Callable[..., Any])
 Option = Callable[[Any], Any]
 
 _UNITS: Mapping[str, Mapping[str, float]] = {
@@ -186,6 +185,27 @@ def metric_option(default: str = "as in the study, step_mean_s or wall_s", *, mu
     return click.option("--metric", metavar="NAME", help=help_text)
 
 
+scale_option: Option = click.option(
+    "--scale",
+    metavar="NAME",
+    help="How large, for a study that has scales: smoke, small, full (the paper's); see `tare list studies`.",
+)
+
+
+def _from_anywhere(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """A trial starts in a folder of its own; a link stays one, since by it an environment is known."""
+    need(value != "", "--python is empty: name an interpreter, like /usr/bin/python3.")
+    return str(Path(value).absolute()) if value is not None and "/" in value else value
+
+
+python_option: Option = click.option(
+    "--python",
+    metavar="PATH",
+    callback=_from_anywhere,
+    help="The interpreter that has torch, if it is not the platform's own: `python` of each workload that names none.",
+)
+
+
 higher_option: Option = click.option(
     "--higher-is-better/--lower-is-better", "rises", default=None,
     help="Which way the metric is better.  [default: by its name]",
@@ -197,11 +217,36 @@ def output_option(help_text: str, kind: click.ParamType = FILE) -> Option:  # ty
     return click.option("-o", "--output", type=kind, help=help_text)
 
 
-def comparing(function: Function) -> Function:
-    """The options that say what is compared with what."""
-    for option in (metric_option(), margin_option(), against_option, by_option):
-        function = option(function)
-    return function
+def several(*options: Option) -> Option:
+    """These options, in this order."""
+
+    def decorate(function: Any) -> Any:
+        for option in reversed(options):
+            function = option(function)
+        return function
+
+    return decorate
+
+
+def as_one(name: str, read: Callable[..., Any], *options: Option) -> Option:
+    """These options as one value: the verb gets it under this name, and `read` makes it of what they are given."""
+
+    def decorate(verb: Any) -> Any:
+        @wraps(verb)
+        def taking(**given: Any) -> Any:
+            value = read(**{each: given.pop(each) for each in its})
+            return verb(**given, **{name: value})
+
+        others = len(getattr(taking, "__click_params__", ()))
+        decorated = several(*options)(taking)
+        its = [param.name for param in decorated.__click_params__[others:]]
+        return decorated
+
+    return decorate
+
+
+# What is compared with what.
+comparing: Option = several(by_option, against_option, margin_option(), metric_option())
 
 
 _POOL = "OPENBLAS_NUM_THREADS"
@@ -343,12 +388,7 @@ def _reading_verb(
             with spinner(doing) if doing else nullcontext(), _packs_once(source), opened(source) as given:
                 result = function(given, **options)
                 output = result.data() if as_json else result.text()
-            if as_json:
-                print_json(output, compact=result.compact)
-            elif output:
-                click.echo(output)
-            if result.exit_code:
-                raise SystemExit(result.exit_code)
+            _show(result, output, as_json)
 
         declared: Callable[..., None] = click.argument("source", metavar=metavar, type=STORE, **argument)(
             json_option(verb)
@@ -356,6 +396,27 @@ def _reading_verb(
         return declared
 
     return decorate
+
+
+def _show(result: Result, output: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(output, compact=result.compact)
+    elif output:
+        click.echo(output)
+    if result.exit_code:
+        raise SystemExit(result.exit_code)
+
+
+def prints(function: Callable[..., Result]) -> Callable[..., None]:
+    """A verb that reads no store: the result that the function returns is printed."""
+
+    @wraps(function)
+    def verb(as_json: bool, **options: Any) -> None:
+        result = function(**options)
+        _show(result, result.data() if as_json else result.text(), as_json)
+
+    declared: Callable[..., None] = json_option(verb)
+    return declared
 
 
 def _packs_once(source: Path | Sequence[Path]) -> AbstractContextManager[None]:

@@ -1,20 +1,32 @@
-"""`tare show`: the trials of a store, or one of them."""
+"""`tare show` and `tare watch`: the trials of a store, or one of them; and how a run stands while it is written."""
 
 from __future__ import annotations
 
+import socket
 import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.cli.scaffold import Result, Verb, reads_store, say, width
+from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError, pip_install
+from tare.cli.scaffold import STORE, Result, Verb, reads_store, say, width
 
 if TYPE_CHECKING:
+    from tare.base.host import Host
     from tare.records.model import Record
     from tare.records.store import Store
+    from tare.report.live.snapshot import Watched
 
 
 SHOWN_CHARACTERS = 4000  # of what the workload printed; --json has all that was kept
+_SENSORS_S = 5.0
+_PLACES = ("setting or place", "settings or places")
+_NO_SETTING = "no setting, or not readable"
+_BESIDE_LINES = 18  # of a screen, for what is not a device of a fleet
 
 
 @click.command("show", cls=Verb)
@@ -23,7 +35,17 @@ SHOWN_CHARACTERS = 4000  # of what the workload printed; --json has all that was
 def command(store: Store, trial: str | None) -> Result:
     """Show the trials of STORE, or all about TRIAL (the first letters of its id are enough)."""
     if trial is not None:
-        return _one(store, store.find(trial))
+        record = store.find(trial)
+        out, err = store.output(record.trial, record.attempt)
+        series = [
+            {"channel": channel, "n": len(values), "first": float(values[0]), "last": float(values[-1])}
+            for channel, (_, values) in sorted(store.readings(record.trial, record.attempt).items())
+            if len(values)
+        ]
+        return Result(
+            lambda: {**record.as_json(), "series": series, "out": out, "err": err},
+            lambda: _text(record, series, out, err),
+        )
     from tare.base.text import count_text
     from tare.report.text.trials import records_lines, records_table
 
@@ -64,15 +86,6 @@ def _rehearsed(rehearsals: list[Record]) -> list[str]:
     return lines
 
 
-def _one(store: Store, record: Record) -> Result:
-    out, err = store.output(record.trial, record.attempt)
-    series = _series(store, record)
-    return Result(
-        lambda: {**record.as_json(), "series": series, "out": out, "err": err},
-        lambda: _text(record, series, out, err),
-    )
-
-
 def _text(record: Record, series: list[dict[str, Any]], out: str, err: str) -> str:
     from tare.base.text import safe_text
     from tare.report.columns import table
@@ -89,9 +102,152 @@ def _text(record: Record, series: list[dict[str, Any]], out: str, err: str) -> s
     return "\n".join(lines)
 
 
-def _series(store: Store, record: Record) -> list[dict[str, Any]]:
-    return [
-        {"channel": channel, "n": len(values), "first": float(values[0]), "last": float(values[-1])}
-        for channel, (_, values) in sorted(store.readings(record.trial, record.attempt).items())
-        if len(values)
-    ]
+@click.command("watch", cls=Verb)
+@click.argument("stores", nargs=-1, required=True, type=STORE)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; else any free port.")
+@click.option("--tui", is_flag=True, help="Show it in this terminal instead of a browser.")
+@click.option("--once", is_flag=True, help="Print one look and end; with --tui.")
+def watch(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
+    """Show STORES while they are written: progress, the running trial, verdicts, the device.
+
+    The dashboard listens on this machine alone and prints its address with a token. Ending it, or a reload, does not
+    disturb the run. Several stores are shown side by side. From elsewhere: ssh -L PORT:127.0.0.1:PORT.
+    """
+    from tare.records.schema import is_store
+    from tare.report.live.snapshot import Watched
+
+    for store in stores:
+        if not is_store(store):
+            refused = StoreError if store.exists() else NoSuchInput
+            raise refused(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
+    device = _Machine()
+    watched = [Watched(store, device.look) for store in stores]
+    if tui or once:
+        _watch_in_terminal(watched, once)
+    else:
+        _watch_in_browser(watched, port)
+
+
+def _watch_in_terminal(watched: Sequence[Watched], once: bool) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from tare.report.live.screen import screen
+
+    console = Console(width=width(), highlight=False)
+    if once or not console.is_terminal:
+        console.print(screen([each.look() for each in watched], width()))
+        return
+    with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, screen=True) as live:
+        while True:
+            start_s = time.monotonic()
+            room = max(5, (console.height - _BESIDE_LINES * len(watched)) // len(watched))
+            live.update(screen([each.look() for each in watched], console.width, room), refresh=True)
+            time.sleep(max(1.0, 5 * (time.monotonic() - start_s)))
+
+
+def _watch_in_browser(watched: Sequence[Watched], port: int) -> None:
+    try:
+        import uvicorn
+
+        from tare.report.live.app import make_app
+    except ImportError:
+        raise ObstacleError(
+            f"the dashboard needs starlette and uvicorn: `{pip_install('serve')}`; `--tui` does without."
+        ) from None
+    from tare.report.live.app import new_token
+
+    token = new_token()
+    with _listening(port) as door:
+        say(f"watching on http://127.0.0.1:{door.getsockname()[1]}/?token={token}")
+        say("Ctrl-C ends the dashboard, not the run.")
+        config = uvicorn.Config(
+            make_app(watched, token), log_level="error", access_log=False, server_header=False,
+            timeout_graceful_shutdown=1, lifespan="off",
+        )  # fmt: skip
+        with suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[door])
+
+
+def _listening(port: int) -> socket.socket:
+    """A socket on loopback; a port that is taken is said, and another one used."""
+    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind(("127.0.0.1", port))
+    except OSError as error:
+        say(f"port {port} cannot be had ({error.strerror}); another one is used.")
+        door.bind(("127.0.0.1", 0))
+    door.listen(16)  # before its address is printed: whoever reads it may knock at once
+    return door
+
+
+class _Machine:
+    """This machine's state: clocks and temperatures that the kernel reports, what is changed on it, and by whom."""
+
+    def __init__(self) -> None:
+        self._sensors: dict[str, Any] = {}
+        self._next_s = 0.0
+
+    def look(self) -> Mapping[str, Any]:
+        """Sensors are read rarely: asking a core for its clock may wake it."""
+        from tare.base.host import LocalHost
+
+        if time.monotonic() >= self._next_s:
+            self._sensors = sensors(LocalHost())
+            self._next_s = time.monotonic() + _SENSORS_S
+        return {**self._sensors, **_changes()}
+
+
+def sensors(host: Host) -> dict[str, Any]:
+    """Clocks and temperatures as the kernel reports them now, in words; what it does not report is absent."""
+    import numpy as np
+
+    from tare.base.host import Scope
+    from tare.parts.find import find
+    from tare.parts.protocols import Probe
+    from tare.report.live.running import sensor_texts
+
+    found: dict[str, Any] = {}
+    for name in ("frequency", "temperature"):
+        with suppress(TareError, OSError, ValueError):
+            probe = find("probes", name)()
+            assert isinstance(probe, Probe)
+            if not probe.obstacles(host):
+                with closing(probe.open(host, Scope())) as feed:
+                    found |= {each.channel: (np.array([each.t_ns]), np.array([each.value])) for each in feed.poll()}
+    return dict(sensor_texts(found))
+
+
+def _changes() -> dict[str, Any]:
+    """What is changed on this device now, and whether it will be restored; nothing where the journal cannot be read."""
+    from tare.base.files import state_dir
+    from tare.base.host import LocalHost
+    from tare.base.processes import Owner
+    from tare.base.text import count_text, duration_text
+    from tare.trial.device import device_id
+    from tare.trial.undo.journal import Journal
+    from tare.trial.undo.restoration import status
+
+    try:
+        host = LocalHost()
+        rows = status(host, Journal(state_dir() / "devices" / device_id(host)))
+    except (TareError, OSError):
+        return {}
+    owners = [Owner.parse(row.owner) for row in rows]
+    left = sum(owner is None or not owner.is_alive() for owner in owners)
+    restored = "as it was found: nothing is changed"
+    if left:
+        restored = f"{count_text(left, *_PLACES)} NOT restored: run `tare device restore`"
+    elif rows:
+        restored = f"{count_text(len(rows), *_PLACES)} changed by a run that is at work, and restored at its end"
+    changed = [
+        {
+            "knob": row.knob, "baseline": row.baseline if row.baseline is not None else _NO_SETTING,
+            "now": row.now if row.now is not None else _NO_SETTING,
+            "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
+        }
+        for row in rows
+        if row.wanted is not None or row.baseline is not None  # else a container or folder of the trial that runs
+    ]  # fmt: skip
+    return {"restored": restored, "changed": changed}

@@ -5,29 +5,31 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
-from pydantic import TypeAdapter, ValidationError
 
-from tare.base.errors import StoreError, TareError, damage_named, pip_install
-from tare.base.units import PositiveSeconds, SizeBytes
+from tare.base.errors import StoreError, StudyError, TareError, damage_named, pip_install
+from tare.base.units import parse_seconds, parse_size, positive
 from tare.cli.report import draw, need_drawable
 from tare.cli.scaffold import (
     SHARE,
     STORE,
     NamesOption,
     QuantityOption,
+    Result,
     Verb,
     Verbs,
     json_option,
     need,
     output_option,
     print_json,
+    prints,
     reading,
     say,
     spinner,
@@ -47,22 +49,9 @@ UNLIMITED = "unlimited"
 SWEEP = "256KiB,512KiB,1MiB,2MiB,4MiB,8MiB,16MiB,32MiB,64MiB,128MiB,256MiB,512MiB,1GiB"
 
 
-def _of_type(kind: Any) -> Callable[[str], Any]:
-    """A parser of one quantity; what pydantic says becomes a plain sentence."""
-    adapter = TypeAdapter(kind)
-
-    def parse(text: str) -> Any:
-        try:
-            return adapter.validate_python(text)
-        except ValidationError as error:
-            raise ValueError(str(error.errors()[0]["ctx"]["error"])) from None
-
-    return parse
-
-
-TIME = QuantityOption("time", _of_type(PositiveSeconds))
-SIZE = QuantityOption("size", _of_type(SizeBytes))
-SIZES = QuantityOption("sizes", _of_type(SizeBytes), several=True, words={UNLIMITED: None, "0": 0})
+TIME = QuantityOption("time", lambda text: positive(parse_seconds(text)))
+SIZE = QuantityOption("size", parse_size)
+SIZES = QuantityOption("sizes", parse_size, several=True, words={UNLIMITED: None, "0": 0})
 
 
 @click.command("simulate", cls=Verb)
@@ -104,11 +93,11 @@ SIZES = QuantityOption("sizes", _of_type(SizeBytes), several=True, words={UNLIMI
 )
 @click.option("--page-size", "page_bytes", type=SIZE, help="Of the trace.  [default: as the trace says, else 4KiB]")
 @output_option("Draw the paper's Figure 6 into this file: .svg, .pdf or .png.")
-@json_option
+@prints
 def simulate(
     source: Path, disk_s: float, nvm_s: float, sizes: tuple[int | None, ...], policies: tuple[str, ...],
-    destages: tuple[str, ...], reserve: float, buffer: str, page_bytes: int | None, output: Path | None, as_json: bool,
-) -> None:  # fmt: skip
+    destages: tuple[str, ...], reserve: float, buffer: str, page_bytes: int | None, output: Path | None,
+) -> Result:  # fmt: skip
     """Simulate a non-volatile layer in front of a disk, on write-backs that were traced.
 
     TRACE is a CSV or Parquet file with columns t_s, dev, inode, page and perhaps tenant, one row per page that was
@@ -138,10 +127,7 @@ def simulate(
             found.append(simulate(trace, asked, page_bytes, divided=buffer == "divided"))
     if output is not None:
         draw(flushing_figure(found), output)
-    if as_json:
-        print_json(_simulation_json(found, disk_s, nvm_s, buffer))
-    else:
-        click.echo(simulation_text(found, width()))
+    return Result(lambda: _simulation_json(found, disk_s, nvm_s, buffer), lambda: simulation_text(found, width()))
 
 
 def layers(
@@ -164,7 +150,6 @@ def layers(
 @contextmanager
 def _traces(source: Path) -> Iterator[Iterator[Trace]]:
     from tare.analysis.nvm.sources import NO_TRACE, store_traces, trace_file
-    from tare.base.errors import StudyError
     from tare.records.schema import is_store
 
     if not is_store(source):
@@ -179,12 +164,7 @@ def _traces(source: Path) -> Iterator[Iterator[Trace]]:
         first = next(traces, None)
         if first is None:
             raise StudyError(f"{source}: {NO_TRACE}.")
-        yield _chained(first, traces)
-
-
-def _chained(first: Trace, others: Iterator[Trace]) -> Iterator[Trace]:
-    yield first
-    yield from others
+        yield chain([first], traces)
 
 
 def _simulation_json(found: Sequence[Simulation], disk_s: float, nvm_s: float, buffer: str) -> dict[str, Any]:
@@ -195,7 +175,18 @@ def _simulation_json(found: Sequence[Simulation], disk_s: float, nvm_s: float, b
         "runs": [run.as_json() for each in found for run in each.runs],
         "writes_per_s": writes_per_s(found),
         "reads_per_s": sum(each.trace.writes for each in found) / read_s if read_s else None,
-        "traces": [_trace_json(each) for each in found],
+        "traces": [
+            {
+                "trace": each.trace.name,
+                "page_writes": each.trace.writes,
+                "distinct_pages": each.distinct_pages,
+                "page_bytes": each.page_bytes,
+                "tenants": [name for name in each.trace.tenants if name],
+                "duration_s": each.trace.duration_s,
+                "trial": each.trace.settings.get("trial"),
+            }
+            for each in found
+        ],
         "assumptions": {
             "disk_s": disk_s,
             "nvm_s": nvm_s,
@@ -204,19 +195,6 @@ def _simulation_json(found: Sequence[Simulation], disk_s: float, nvm_s: float, b
             "reads": "not simulated",
             "paper": "states neither capacity nor policy; its improvements are 0.77 to 0.90",
         },
-    }
-
-
-def _trace_json(simulation: Simulation) -> dict[str, Any]:
-    trace = simulation.trace
-    return {
-        "trace": trace.name,
-        "page_writes": trace.writes,
-        "distinct_pages": simulation.distinct_pages,
-        "page_bytes": simulation.page_bytes,
-        "tenants": [name for name in trace.tenants if name],
-        "duration_s": trace.duration_s,
-        "trial": trace.settings.get("trial"),
     }
 
 
@@ -251,7 +229,18 @@ def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
         summary.lost |= trace.lost
         with damage_named(path):
             written = _read(trace, summary, output)
-        found = _as_json(path, trace, summary, written)
+        found = {
+            "file": str(path),
+            "kind": trace.kind,
+            "clock": trace.clock,
+            "seconds": summary.seconds,
+            "tables": summary.rows,
+            "roles": summary.roles,
+            "writebacks": summary.reasons,
+            "lost_events_at_least": {str(cpu): count for cpu, count in summary.lost.items()},
+            "notes": list(trace.notes),
+            "written": written,
+        }
     if as_json:
         print_json(found)
         return
@@ -321,21 +310,6 @@ def _for_simulation(chunk: Chunk, first_ns: int) -> dict[str, Any]:
     }
 
 
-def _as_json(path: Path, trace: Opened, summary: Summary, written: list[str]) -> dict[str, Any]:
-    return {
-        "file": str(path),
-        "kind": trace.kind,
-        "clock": trace.clock,
-        "seconds": summary.seconds,
-        "tables": summary.rows,
-        "roles": summary.roles,
-        "writebacks": summary.reasons,
-        "lost_events_at_least": {str(cpu): count for cpu, count in summary.lost.items()},
-        "notes": list(trace.notes),
-        "written": written,
-    }
-
-
 def _tell(found: dict[str, Any]) -> None:
     at_least = "at least " if found["lost_events_at_least"] else ""
     events = sum(rows for name, rows in found["tables"].items() if name != "page_writes")
@@ -359,14 +333,6 @@ command.add_command(simulate, "simulate")
 NAMED = 20  # lines that are not of the tool are named up to so many; all of them are counted
 
 
-class Line(NamedTuple):
-    """One line of the log: its number, its text, and what was understood of it."""
-
-    number: int
-    text: str
-    said: dict[str, Any] | None
-
-
 @command.command("tegrastats")
 @click.argument("log", metavar="FILE", type=click.File("r", encoding="utf-8-sig", errors="replace"))
 @json_option
@@ -376,37 +342,27 @@ def tegrastats(log: Iterable[str], as_json: bool) -> None:
     With --json it prints one JSON object for each line of the log: bytes, hertz, watts, degrees Celsius, and shares
     from 0 to 1. What a line does not have is not in its object; a core that is off is null.
     """
+    from tare.drivers.sensors import parse_line
     from tare.report.text.kernel import tegrastats_table
 
-    strange: list[Line] = []
-    understood = _understood(log, strange)
-    if as_json:
-        found = sum(_print_line(line) for line in understood)
-    else:
-        rows = [(line.number, line.said or {}) for line in understood]
-        found = len(rows)
-        if rows:
-            click.echo(tegrastats_table(rows, width()))
-    for line in strange[:NAMED]:
-        say(f"line {line.number} is not of tegrastats: {line.text[:60]!r}")
+    strange: list[tuple[int, str]] = []
+    rows: list[tuple[int, dict[str, Any]]] = []
+    found = 0
+    for number, text in enumerate(log, start=1):
+        line = parse_line(text)
+        if line is None:
+            strange.append((number, text.strip()))
+            continue
+        found += 1
+        if as_json:  # at once: the log may be a pipe
+            click.echo(json.dumps(line, allow_nan=False, ensure_ascii=False))
+        else:
+            rows.append((number, line))
+    if rows:
+        click.echo(tegrastats_table(rows, width()))
+    for number, text in strange[:NAMED]:
+        say(f"line {number} is not of tegrastats: {text[:60]!r}")
     if strange:
         say(f"{len(strange)} of {len(strange) + found} lines are not of tegrastats, and were passed over.")
     if not found:
         raise TareError("there is no line of tegrastats in this log; one begins like `RAM 534/3964MB (lfb 98x4MB)`.")
-
-
-def _understood(log: Iterable[str], strange: list[Line]) -> Iterator[Line]:
-    """The lines that were understood, one by one; the others go to `strange`."""
-    from tare.drivers.sensors import parse_line
-
-    for number, text in enumerate(log, start=1):
-        line = Line(number, text.strip(), parse_line(text))
-        if line.said is None:
-            strange.append(line)
-        else:
-            yield line
-
-
-def _print_line(line: Line) -> bool:
-    click.echo(json.dumps(line.said, allow_nan=False, ensure_ascii=False))
-    return True

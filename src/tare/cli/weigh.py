@@ -11,12 +11,10 @@ from __future__ import annotations
 import functools
 import math
 import re
-import secrets
 import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,8 +22,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from tare.api.running import run_into, study_text
-from tare.api.weighing import Script, built_in_workload, choose_platform, end_early, fetched, sides, weigh_study
+from tare.api.running import run_into, study_text, with_interpreter
+from tare.api.studies import (
+    Script,
+    built_in_workload,
+    choose_platform,
+    end_early,
+    fetched,
+    new_folder,
+    sides,
+    weigh_study,
+)
 from tare.base.errors import StudyError, TareError
 from tare.base.text import heard_by, share_text
 from tare.base.units import PER_SECOND, parse_quantity, parse_seconds
@@ -35,21 +42,71 @@ from tare.cli.scaffold import (
     Option,
     ShareOption,
     Verb,
+    as_one,
     json_option,
     margin_option,
     need,
     output_option,
+    python_option,
     reading,
     say,
 )
-from tare.cli.studies import python_option, with_interpreter
 from tare.records.trials import counted_attempts, is_usable
 
 # What `tare weigh` and `tare why` run: a built-in workload, a command or a server, and the options for each.
 
+
+def _script(
+    reads: tuple[Path, ...], writes: tuple[Path, ...], env: tuple[str, ...], network: str, keep_outputs: bool
+) -> Script:
+    if Path("/") in writes:
+        raise StudyError("--writes /: the command would write to the whole device for real; name its folders.")
+    for words in env:
+        name, equals, _ = words.partition("=")
+        need(bool(name and equals) and " " not in name, f"--env {words!r}: write NAME=VALUE.")
+    return Script(reads, writes, dict(words.split("=", 1) for words in env), network, keep_outputs)
+
+
+def _serving(server: str | None, port: int | None, **options: Any) -> dict[str, Any]:
+    """The fields of a server and its load; none without `--server`."""
+    load = {name: value for name, value in options.items() if value is not None}
+    need(server is not None or not (load or port), "--port, --requests and the like need --server.")
+    need(server is None or port is not None, "--server needs --port: where does it listen?")
+    if server is None:
+        return {}
+    if "goal" in load:
+        _need_quantity("goal", load, parse_seconds, "a time (300ms), or a percentile below 100 of it ('p99 < 300 ms')")
+    if "rate" in load:
+        _need_quantity("rate", load, lambda text: parse_quantity(text, PER_SECOND, "rate"), "a rate (50/s)")
+    load |= {name: str(load[name]) for name in ("requests", "trace") if name in load}
+    load |= {"arrivals": "trace"} if "trace" in load else {}
+    return {"argv": words_of(server), "port": port, **load}
+
+
+def words_of(line: str) -> list[str]:
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise StudyError(f"--server {line!r}: {error}.") from None
+    if not words:
+        raise StudyError("--server: the command is empty.")
+    return words
+
+
+def _need_quantity(option: str, load: Mapping[str, Any], parse: Callable[[str], float], wanted: str) -> None:
+    """More than zero, and with its unit; after a percentile, where it is a goal."""
+    found = percentile_goal(load) if option == "goal" else None
+    try:
+        good = parse(found[2] if found else load[option]) > 0
+    except ValueError:
+        good = False
+    need(good, f"--{option} {load[option]!r}: write {wanted}, more than zero and with its unit.")
+
+
 _PATH = click.Path(path_type=Path, exists=True, resolve_path=True)
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True)
-_FOR_SCRIPTS = (
+script_options: Option = as_one(
+    "script", _script,
     click.option("--reads", metavar="PATH", type=_PATH, multiple=True,
                  help="A file or folder of this device for an image, a sealed root or a container's /run; repeatable."),
     click.option("--writes", metavar="PATH", type=_PATH, multiple=True,
@@ -60,7 +117,8 @@ _FOR_SCRIPTS = (
                  help="host: the container has this device's network; none: the loopback alone."),
     click.option("--keep-outputs", is_flag=True, help="Keep what each trial wrote, in the store's folder outputs."),
 )  # fmt: skip
-_FOR_SERVERS = (
+server_options: Option = as_one(
+    "serving", _serving,
     click.option("--server", metavar="COMMAND", help='Weigh a server ("python app.py"), under load from outside.'),
     click.option("--port", type=click.IntRange(1, 65535), help="Where the server listens, at 127.0.0.1."),
     click.option("--ready", metavar="PATH|WORDS",
@@ -84,9 +142,6 @@ _FOR_SERVERS = (
     click.option("--goal-of", type=click.Choice(["latency", "first_token"]),
                  help="What the goal is of; first_token: of streamed answers.  [default: latency]"),
 )  # fmt: skip
-_LOAD = (
-    "ready", "api", "requests", "count", "warm_up", "concurrency", "rate", "trace", "load_cores", "goal", "goal_of",
-)  # fmt: skip
 steps_option: Option = click.option(
     "--steps", type=click.IntRange(1), help="End each trial after so many steps of a PyTorch script."
 )
@@ -95,103 +150,54 @@ minutes_option: Option = click.option(
 )
 
 
-def chosen_workload(
-    built_in: str | None,
-    words: tuple[str, ...],
-    serving: dict[str, Any],
-    script: Script,
-    *,
-    image: bool,
-    steps: int | None,
-    minutes: float | None,
-) -> dict[str, Any]:
-    """The one workload that the command line names, and where it ends early."""
-    need(not (serving and (built_in or words)), "give either --server, --workload or a command after --.")
-    need(not (built_in and words), "give either --workload or a command after --, not both.")
-    own = bool(words or serving)
-    need(own or not script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command.")
-    if serving:
-        work = server_workload(serving, script, image=image)
-    elif words:
-        work = script.workload(words, image=image)
-    else:
-        work = built_in_workload(built_in or "lenet5")
-    end_early(work, steps, minutes)
-    return work
+@dataclass(frozen=True)
+class Asked:
+    """The one workload that a command line names, and where it ends early."""
+
+    built_in: str | None
+    words: tuple[str, ...]
+    serving: dict[str, Any]
+    script: Script
+    steps: int | None
+    minutes: float | None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a command or a server of theirs."""
+        return bool(self.words or self.serving)
+
+    def workload(self, *, image: bool) -> dict[str, Any]:
+        """As a study has it; `image`: it is run in one."""
+        need(
+            not (self.serving and (self.built_in or self.words)),
+            "give either --server, --workload or a command after --.",
+        )
+        need(not (self.built_in and self.words), "give either --workload or a command after --, not both.")
+        need(
+            self.is_own or not self.script.for_commands(), "--reads, --writes, --env and --keep-outputs need a command."
+        )
+        if self.serving:
+            own = self.script.workload(tuple(self.serving["argv"]), image=image)["command"]
+            work: dict[str, Any] = {"server": {**own, **self.serving}}
+        elif self.words:
+            work = self.script.workload(self.words, image=image)
+        else:
+            work = built_in_workload(self.built_in or "lenet5")
+        end_early(work, self.steps, self.minutes)
+        return work
 
 
-def script_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The options, which the verb gets as one value called `script`."""
+def asked_workload(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb gets what its options and words say of the workload as one value called `asked`."""
 
     @functools.wraps(verb)
     def taking(
-        *, reads: Any, writes: Any, env: tuple[str, ...], network: str, keep_outputs: bool, **others: Any
-    ) -> Any:
-        if Path("/") in writes:
-            raise StudyError("--writes /: the command would write to the whole device for real; name its folders.")
-        return verb(script=Script(reads, writes, _variables(env), network, keep_outputs), **others)
+        *, workload: str | None, command_line: tuple[str, ...], serving: dict[str, Any], script: Script,
+        steps: int | None, minutes: float | None, **others: Any,
+    ) -> Any:  # fmt: skip
+        return verb(asked=Asked(workload, command_line, serving, script, steps, minutes), **others)
 
-    for option in reversed(_FOR_SCRIPTS):
-        taking = option(taking)
     return taking
-
-
-def _variables(given: tuple[str, ...]) -> dict[str, str]:
-    for words in given:
-        if not words.partition("=")[0] or "=" not in words or " " in words.partition("=")[0]:
-            raise StudyError(f"--env {words!r}: write NAME=VALUE.")
-    return dict(words.split("=", 1) for words in given)
-
-
-def server_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The options, which the verb gets as one value called `serving`: a mapping, empty without `--server`."""
-
-    @functools.wraps(verb)
-    def taking(*, server: str | None, port: int | None, **others: Any) -> Any:
-        load = {name: value for name in _LOAD if (value := others.pop(name)) is not None}
-        need(server is not None or not (load or port), "--port, --requests and the like need --server.")
-        need(server is None or port is not None, "--server needs --port: where does it listen?")
-        if server is None:
-            return verb(serving={}, **others)
-        if "goal" in load:
-            _need_quantity(
-                "goal", load, parse_seconds, "a time (300ms), or a percentile below 100 of it ('p99 < 300 ms')"
-            )
-        if "rate" in load:
-            _need_quantity("rate", load, lambda text: parse_quantity(text, PER_SECOND, "rate"), "a rate (50/s)")
-        load |= {name: str(load[name]) for name in ("requests", "trace") if name in load}
-        load |= {"arrivals": "trace"} if "trace" in load else {}
-        return verb(serving={"argv": words_of(server), "port": port, **load}, **others)
-
-    for option in reversed(_FOR_SERVERS):
-        taking = option(taking)
-    return taking
-
-
-def _need_quantity(option: str, load: Mapping[str, Any], parse: Callable[[str], float], wanted: str) -> None:
-    """More than zero, and with its unit; after a percentile, where it is a goal."""
-    found = percentile_goal(load) if option == "goal" else None
-    try:
-        good = parse(found[2] if found else load[option]) > 0
-    except ValueError:
-        good = False
-    need(good, f"--{option} {load[option]!r}: write {wanted}, more than zero and with its unit.")
-
-
-def words_of(line: str) -> list[str]:
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise StudyError(f"--server {line!r}: {error}.") from None
-    if not words:
-        raise StudyError("--server: the command is empty.")
-    return words
-
-
-def server_workload(serving: dict[str, Any], script: Script, *, image: bool) -> dict[str, Any]:
-    """The server as a workload, with what the options for scripts give."""
-    own = script.workload(tuple(serving["argv"]), image=image)["command"]
-    return {"server": {**own, **serving}}
 
 
 STEP = 0.05  # two rates are at least so far apart
@@ -392,26 +398,22 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@asked_workload
 def command(
     inside: str | None,
-    workload: str | None,
+    asked: Asked,
     python: str | None,
     repeat: int | None,
     margin: float,
     image: str | None,
     against_image: str | None,
     seconds: int,
-    steps: int | None,
-    minutes: float | None,
     design: str,
     quiet: float | None,
     cpu_time: bool,
     verbose: bool,
-    script: Script,
-    serving: dict[str, Any],
     output: Path | None,
     as_json: bool,
-    command_line: tuple[str, ...],
 ) -> None:
     """Weigh a workload on bare metal against a container, in interleaved blocks, and say what it costs.
 
@@ -432,22 +434,22 @@ def command(
 
     tare weigh --server "python app.py" --port 8000 --goal "p99 < 300 ms"
     """
-    ramp = ramp_goal(serving, margin)
+    ramp = ramp_goal(asked.serving, margin)
     need(ramp is None or not against_image, "a goal like 'p99 < 300 ms' finds a rate on bare metal and in a container.")
-    work = chosen_workload(workload, command_line, serving, script, image=bool(image), steps=steps, minutes=minutes)
-    own = bool(command_line or serving)
-    need(not (python and command_line), "--python is for built-in workloads: a command names its own.")
-    need(own or bool(workload) or not image, "--image needs the command to run in it (-- COMMAND), or --workload.")
+    work = asked.workload(image=bool(image))
+    need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
+    named = asked.is_own or bool(asked.built_in)
+    need(named or not image, "--image needs the command to run in it (-- COMMAND), or --workload.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
-    if own:
-        say(script.environment(in_image=any("in_image" in fields for fields in work.values())))
+    if asked.is_own:
+        say(asked.script.environment(in_image=any("in_image" in fields for fields in work.values())))
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
-        levels, against = sides(chosen, script.platform(), image, against_image, command=own)
-        folder = output or Path("out") / f"weigh-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        levels, against = sides(chosen, asked.script.platform(), image, against_image, command=asked.is_own)
+        folder = output or new_folder("weigh")
         more: dict[str, Any] = {}
         if ramp is not None:
             say("searching for the rates around the goal, on each side by itself (these trials are not compared):")

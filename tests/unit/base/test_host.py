@@ -188,7 +188,7 @@ def test_the_name_of_the_device_is_its_own(host: Host):
 
 
 def test_no_command_is_started_on_the_device_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(LocalHost, "run", None)
+    monkeypatch.setattr(LocalHost, "run", lambda self, argv, **options: pytest.fail(f"{argv} was started"))
     device = LocalHost()
     make_file(device, str(tmp_path / "new"), "")
     existing(device, [str(tmp_path)])

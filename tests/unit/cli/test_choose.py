@@ -15,9 +15,9 @@ import pytest
 from click.testing import CliRunner
 
 from metered import Place, kept, trials
+from tare.api.running import built_in
 from tare.base.errors import StudyError
 from tare.cli import tare as verbs
-from tare.cli.studies import built_in
 from tare.studies.load import at_every_scale
 
 

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from ruamel.yaml import YAML
 
-from tare.api.weighing import built_in_workload
+from tare.api.studies import built_in_workload
 from tare.base.errors import StudyError
 from tare.cli import tare
 from tare.drivers.torch_programs import PRESETS, Preset

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 
 from tare.api import running
-from tare.api.weighing import tried
+from tare.api.studies import tried
 from tare.studies.load import from_plain
 
 

@@ -16,10 +16,10 @@ from click.testing import CliRunner
 from paper_results import described, write_store
 from some_layers import container
 from some_records import draft
+from tare.api.running import built_in
 from tare.base.errors import StoreError, StudyError
 from tare.base.units import Channel
 from tare.cli import tare as verbs
-from tare.cli.studies import built_in
 from tare.papers.claims.deciding import every_claim
 from tare.papers.claims.model import Answer
 from tare.papers.pages.claims import answers_text, claims_text

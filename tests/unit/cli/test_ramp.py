@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tare.api.weighing import weigh_study
+from tare.api.studies import weigh_study
 from tare.base.errors import StudyError, TareError
 from tare.base.text import heard_by
 from tare.cli import weigh

@@ -14,11 +14,11 @@ from click.testing import CliRunner
 from some_records import run_one
 from tare.analysis.selection import request, select
 from tare.analysis.weighing import weigh
-from tare.api.running import refuse_without_power
+from tare.api.running import built_in, folder_of, refuse_without_power
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs
+from tare.cli.papers import described
 from tare.cli.report import endings
-from tare.cli.studies import built_in, described, folder_of
 from tare.papers.claims.deciding import every_claim, papers
 from tare.plan.check import check
 from tare.plan.matrix import Trial, cells, trials
@@ -177,7 +177,7 @@ def test_traced_studies_have_as_many_host_processes_as_containers() -> None:
 
 def test_the_list_as_json_has_exactly_these_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {name: built_in()[name] for name in ("container-tax", "s0-seccomp", "s3-dvfs")}
-    monkeypatch.setattr("tare.cli.studies.built_in", lambda: few)
+    monkeypatch.setattr("tare.cli.papers.built_in", lambda: few)
 
     found = json.loads(tare("list", "studies", "--json"))
 
@@ -188,7 +188,7 @@ def test_the_list_as_json_has_exactly_these_fields(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_list_fits_eighty_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tare.cli.studies.planned_seconds", lambda study: 400.0)  # which takes longest of it
+    monkeypatch.setattr("tare.cli.papers.planned_seconds", lambda study: 400.0)  # which takes longest of it
 
     lines = tare("list", "studies").splitlines()
 

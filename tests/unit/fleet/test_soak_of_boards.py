@@ -14,7 +14,7 @@ import pytest
 
 from figure_stores import evidence_of
 from pretended_fleet import PretendDevice, Scene
-from tare.cli.studies import built_in
+from tare.api.running import built_in
 from tare.fleet.inventory import Device, factors, on_device
 from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.papers.claims.model import HOLDS

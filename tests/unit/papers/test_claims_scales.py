@@ -7,7 +7,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from paper_results import DEVICE, at_scales, every_metric, held, with_records
-from tare.cli.studies import built_in
+from tare.api.running import built_in
 from tare.papers.claims import metrics
 from tare.papers.claims.deciding import answers, every_claim
 from tare.papers.claims.model import NOT_MEASURED

@@ -9,8 +9,8 @@ import pytest
 from paper_results import at_scales, bare_held, every_metric, machine
 from tare.analysis.derived import FIGURES
 from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL
+from tare.api.running import built_in
 from tare.base.errors import StudyError
-from tare.cli.studies import built_in
 from tare.figures.steps import job_metrics, step_metrics, steps_from
 from tare.papers.claims import metrics as claimed
 from tare.papers.claims.deciding import every_claim

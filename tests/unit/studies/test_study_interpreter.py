@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tare.api.running import built_in
 from tare.base.errors import StudyError
-from tare.cli.studies import built_in
 from tare.drivers.torch_programs import TorchWorkload
 from tare.plan.matrix import cells, trials
 from tare.studies.load import at_every_scale, begun_with, from_plain, with_python

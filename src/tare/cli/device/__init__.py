@@ -18,12 +18,24 @@ import click
 from tare.api.running import left_overs, needs_of, stop_left_overs
 from tare.base.errors import LineLost, NotPermittedError, NotRestoredError, ObstacleError, TareError
 from tare.cli.device import baseload, data
-from tare.cli.scaffold import FOLDER, Verbs, json_option, need, output_option, print_json, say, trust_option, width
+from tare.cli.scaffold import (
+    FOLDER,
+    Result,
+    Verbs,
+    json_option,
+    need,
+    output_option,
+    print_json,
+    prints,
+    say,
+    trust_option,
+    width,
+)
 
 if TYPE_CHECKING:
     from tare.analysis.parity import Line
     from tare.fleet.readiness import Inspection
-    from tare.trial.undo.restoration import Failure, Remains, Restoration, StatusRow
+    from tare.trial.undo.restoration import Failure, Remains, StatusRow
 
 
 # `tare device fleet`: look at the devices of an inventory; and what the controller has a device do.
@@ -185,8 +197,8 @@ def build(name: str, packages: str, engine: str, python: str, output: Path | Non
 @image.command("check")
 @click.argument("image")
 @click.option("--in", "inside", metavar="PLATFORM", default="docker", show_default=True, help="Where it is opened.")
-@json_option
-def image_check(image: str, inside: str, as_json: bool) -> None:
+@prints
+def image_check(image: str, inside: str) -> Result:
     """Check whether IMAGE carries the same software as this device; exit 1 if something that matters differs.
 
     A container of the image and bare metal are opened, torch is imported on both sides, and what each says of itself
@@ -202,12 +214,11 @@ def image_check(image: str, inside: str, as_json: bool) -> None:
         device, other = _fingerprints([find("platforms", "bare")(), part(image=image)])
     lines = compared(device, other)
     same = is_same(lines)
-    if as_json:
-        print_json({"image": image, "platform": inside, "same": same, "facts": [line.as_json() for line in lines]})
-    else:
-        _tell_image(image, lines, same)
-    if not same:
-        raise SystemExit(1)
+    return Result(
+        lambda: {"image": image, "platform": inside, "same": same, "facts": [line.as_json() for line in lines]},
+        lambda: _image_text(image, lines, same),
+        exit_code=0 if same else 1,
+    )
 
 
 def _refuse_if_unusable(platform: str, stack: ExitStack, **fields: str) -> None:
@@ -234,28 +245,24 @@ def _fingerprints(platforms: Sequence[Any]) -> list[dict[str, Any]]:
         return [software_of(platform, host, journal, state / "scratch") for platform in platforms]
 
 
-def _tell_image(image: str, lines: Sequence[Line], same: bool) -> None:
+def _image_text(image: str, lines: Sequence[Line], same: bool) -> str:
     """What differs as a table, then the verdict."""
     from tare.report.columns import table
 
     apart = [line for line in lines if not line.same]
-    if apart:
-        rows = [
-            [line.key, _image_value(line.device), _image_value(line.image), "yes" if line.matters else "no", line.why]
-            for line in apart
-        ]
-        click.echo(table(rows, ["differs", "device", "image", "matters", "because"], width()))
+    rows = [
+        ["none" if value is None else value for value in (line.key, line.device, line.image)]
+        + ["yes" if line.matters else "no", line.why]
+        for line in apart
+    ]
+    differing = [table(rows, ["differs", "device", "image", "matters", "because"], width())] if rows else []
     alike = len(lines) - len(apart)
     verdict = (
         f"{image} carries the same software as this device: {alike} facts agree, and nothing that matters differs."
         if same
         else f"{image} does NOT carry the same software as this device: see what matters above."
     )
-    click.echo(click.wrap_text(verdict, width()))
-
-
-def _image_value(value: str | None) -> str:
-    return "none" if value is None else value
+    return "\n".join([*differing, click.wrap_text(verdict, width())])
 
 
 _TUPLE = ("cores", "cpu_mhz", "gpu_mhz", "mem_mhz")
@@ -297,8 +304,8 @@ def status(as_json: bool) -> None:
 
 
 @command.command("modes")
-@json_option
-def modes(as_json: bool) -> None:
+@prints
+def modes() -> Result:
     """List everything that `power_mode` can set here, with all supported values.
 
     --json: {"modes": [NAME, ...], "values": {FIELD: [VALUE, ...] or {"from", "to"}}, "combinations"}. Modes are those
@@ -309,19 +316,24 @@ def modes(as_json: bool) -> None:
     from tare.base.host import LocalHost
 
     found = supported(LocalHost())
-    if as_json:
-        print_json(found)
-        return
+    return Result(lambda: found, lambda: _modes_text(found))
+
+
+def _modes_text(found: Mapping[str, Any]) -> str:
     names, values = found["modes"], found["values"]
     if not names and not values:
         say("nothing can be set on this device: no cores with switches, no CPU clocks, no GPU that can be locked.")
-        return
-    click.echo(f"mode: {', '.join(names) if names else 'MAXN (no limits)'}")
+        return ""
+    lines = [f"mode: {', '.join(names) if names else 'MAXN (no limits)'}"]
     for field, value in values.items():
-        click.echo(f"{field}: {_shown(value)}")
+        if isinstance(value, dict):
+            lines.append(f"{field}: {value['from']:g} to {value['to']:g}")
+        else:
+            lines.append(f"{field}: {' '.join(f'{one:g}' if isinstance(one, float) else str(one) for one in value)}")
     if found["combinations"] is not None:
         counts = " x ".join(str(len(values[field])) for field in _TUPLE if field in values)
-        click.echo(f"{counts} = {found['combinations']:,} combinations")
+        lines.append(f"{counts} = {found['combinations']:,} combinations")
+    return "\n".join(lines)
 
 
 def supported(host: Any) -> dict[str, Any]:
@@ -334,20 +346,11 @@ def supported(host: Any) -> dict[str, Any]:
         if had:
             values[field] = {"from": had[0], "to": had[1]} if isinstance(had, tuple) else list(had)
     names = values.pop("mode", [])
-    order = [*_TUPLE, *sorted(values.keys() - set(_TUPLE))]
-    return {"modes": names, "values": {key: values[key] for key in order if key in values}, **_counted(values)}
-
-
-def _counted(values: Mapping[str, Any]) -> dict[str, Any]:
     lists = [values[field] for field in _TUPLE if field in values]
     countable = bool(lists) and all(isinstance(one, list) for one in lists)
-    return {"combinations": math.prod(len(one) for one in lists) if countable else None}
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return f"{value['from']:g} to {value['to']:g}"
-    return " ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in value)
+    count = math.prod(len(one) for one in lists) if countable else None
+    order = [*_TUPLE, *sorted(values.keys() - set(_TUPLE))]
+    return {"modes": names, "values": {key: values[key] for key in order if key in values}, "combinations": count}
 
 
 command.add_command(baseload.command, "baseload")
@@ -389,7 +392,9 @@ def restore(plan_only: bool, force: bool, as_json: bool) -> None:
         told = {**report.as_json(), "knobs": [asdict(row) for row in rows], **({"in_use": owner} if owner else {})}
         print_json({**told, "out_of_sight": unseen} if unseen else told)
     else:
-        _tell_restored(report, rows)
+        _tell_rows(rows)
+        for sentence in report.sentences():  # the bad news last
+            say(sentence)
     if unseen and not report.sentences():
         raise NotPermittedError(f"nothing of this user's is changed; {unseen}")
     if owner and not rows:
@@ -398,13 +403,6 @@ def restore(plan_only: bool, force: bool, as_json: bool) -> None:
         say("nothing to restore: the device is as it was found.")
     if not plan_only and not report.clean:
         raise NotRestoredError("not everything could be restored; see above.", force=bool(report.foreign))
-
-
-def _tell_restored(report: Restoration, rows: Sequence[StatusRow]) -> None:
-    """What there is to put back as a table, then what was done about it; the bad news last."""
-    _tell_rows(rows)
-    for sentence in report.sentences():
-        say(sentence)
 
 
 def _tell_rows(rows: Sequence[StatusRow]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import needs_of_study, no_power, run_into, study_text, too_short
+from tare.api.running import folder_of, load_study, needs_of_study, no_power, run_into, study_text, too_short
 from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.cli.scaffold import (
     DURATION,
@@ -20,10 +20,10 @@ from tare.cli.scaffold import (
     print_json,
     reading,
     say,
+    scale_option,
     trust_option,
     width,
 )
-from tare.cli.studies import folder_of, load_study, scale_option
 
 if TYPE_CHECKING:
     from tare.studies.model import Study
@@ -54,16 +54,19 @@ def command(
     (out/NAME-baseload). `tare analyse energy out/NAME`, `compare`, `choose front` and `papers claims` find it there,
     whenever it was run. A second run continues where the first one stopped.
     """
+    from tare.analysis.observations import baseload_folder, idle_powers
+    from tare.records.store import Store
     from tare.studies.load import from_plain
     from tare.trial.undo.restoration import refuse_pending
 
     theirs, folder = _asked(study, output, trust, scale)
-    _refuse_without_power(theirs)
-    if sentences := too_short(theirs, duration):
-        raise StudyError("\n".join(["--duration is too short for an energy, and nothing was run:", *sentences]))
+    if sentences := no_power(theirs):  # an idle hour with no watt read is an hour lost
+        raise ObstacleError(f"no power probe is enabled in {theirs.study}, and nothing was run:", sentences)
+    if short := too_short(theirs, duration):
+        raise StudyError("\n".join(["--duration is too short for an energy, and nothing was run:", *short]))
     plain = (_states if states else _baseload)(theirs, duration, repeat)
     made = from_plain(plain, "tare device baseload")
-    store = _beside(folder, states)
+    store = folder.with_name(f"{folder.name}-idle-states") if states else baseload_folder(folder)
     with needs_of_study(made):
         outcome = run_into(made, study_text(made), store)
     say(f"{outcome.why}.")
@@ -73,7 +76,9 @@ def command(
         refuse_pending()
         say("The device is as it was found.")
         raise SystemExit(130)
-    _refuse_nothing(store)
+    with Store.open(store) as opened:
+        if not idle_powers(opened.records()):
+            raise TareError(f"no idle power was measured; `tare show {store}` lists the trials.")
 
 
 def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> tuple[Study, Path]:
@@ -87,12 +92,6 @@ def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> 
 
     with reading(study) as store:
         return from_plain(store.study, str(study)), output or study
-
-
-def _beside(folder: Path, states: bool) -> Path:
-    from tare.analysis.observations import baseload_folder
-
-    return folder.with_name(f"{folder.name}-idle-states") if states else baseload_folder(folder)
 
 
 def _baseload(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
@@ -168,12 +167,6 @@ def _is_of(key: str, known: Iterable[str]) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in known)
 
 
-def _refuse_without_power(study: Study) -> None:
-    """An idle hour with no watt read is an hour lost."""
-    if sentences := no_power(study):
-        raise ObstacleError(f"no power probe is enabled in {study.study}, and nothing was run:", sentences)
-
-
 def _tell(store: Path, as_json: bool) -> None:
     """Idle power of each platform and mode; which trials gave none is said beside it."""
     from tare.analysis.observations import idle_powers
@@ -195,12 +188,3 @@ def _tell(store: Path, as_json: bool) -> None:
     if without := [record for record in records if record.trial not in used]:
         reasons = dict.fromkeys(reason for record in without for reason in record.reasons or why_no_energy(record))
         say(f"{count_text(len(without), 'trial')} gave no idle power: {safe_text(' '.join(map(str, reasons)))}")
-
-
-def _refuse_nothing(store: Path) -> None:
-    from tare.analysis.observations import idle_powers
-    from tare.records.store import Store
-
-    with Store.open(store) as opened:
-        if not idle_powers(opened.records()):
-            raise TareError(f"no idle power was measured; `tare show {store}` lists the trials.")

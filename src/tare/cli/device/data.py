@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from tare.base.errors import ObstacleError, StudyError, TareError, unknown_name
-from tare.cli.scaffold import Verbs, json_option, need, print_json, say
+from tare.cli.scaffold import Result, Verbs, need, prints, say
 
 REDRAW_S = 0.5
 SAY_S = 10.0  # between lines, where there is no terminal
@@ -38,44 +38,40 @@ def command() -> None:
 @click.option("--items", type=click.IntRange(1), help="So many items.  [default: as many as the real one]")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another seed makes other data.")
 @click.option("--processes", type=click.IntRange(1), help="Processes at work.  [default: one a core]")
-@json_option
+@prints
 def make(
-    name: str,
-    folder: Path | None,
-    scale: float | None,
-    items: int | None,
-    seed: int,
-    processes: int | None,
-    as_json: bool,
-) -> None:
+    name: str, folder: Path | None, scale: float | None, items: int | None, seed: int, processes: int | None
+) -> Result:
     """Make the data set NAME in DIR, or continue one that is not complete.
 
     The same seed gives the same files, whatever the number of processes. After a kill or on a full disk the same
     command continues where it stopped. Without DIR it is made where workloads look for it ($TARE_DATA, else the user's
     cache; they use seed 0).
     """
+    from tare.base.text import duration_text, size_text
+    from tare.drivers.storage.placing import synthetic_folder
+    from tare_inside import named
+
     need(scale is None or items is None, "give either --scale or --items, not both.")
-    data = _find(name)
+    known = named.names("data")
+    need(name in known, unknown_name("data set", name, known))
+    data = named.find("data", name)
     count = items or max(1, round(data.ITEMS * (scale or 1.0)))
-    into = (folder or _own_folder(name, count, seed)).absolute()
+    into = (folder or synthetic_folder(name, count, seed)).absolute()
     begin_s = time.monotonic()
     with _progress(f"making {data.TITLE}", into) as report:
         _make(data, name, into, count, seed, processes, report)
     took_s = time.monotonic() - begin_s
     size_bytes = sum(path.stat().st_size for path in into.rglob("*") if path.is_file())
     said = {"folder": str(into), "data": name, "items": count, "seed": seed, "bytes": size_bytes, "seconds": took_s}
-    if as_json:
-        print_json(said)
-        return
-    from tare.base.text import duration_text, size_text
-
-    click.echo(f"{into}: {data.TITLE}, {count:,} items, {size_text(size_bytes)}, in {duration_text(took_s)}")
+    size = f"{count:,} items, {size_text(size_bytes)}"
+    return Result(lambda: said, lambda: f"{into}: {data.TITLE}, {size}, in {duration_text(took_s)}")
 
 
 @command.command("check")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
-@json_option
-def check(folder: Path, as_json: bool) -> int:
+@prints
+def check(folder: Path) -> Result:
     """Check every file in DIR, and show what the data set is; exit 1 if something is broken or missing."""
     looking = _inside("make")
     try:
@@ -83,41 +79,31 @@ def check(folder: Path, as_json: bool) -> int:
     except ValueError as problem:
         raise StudyError(str(problem)) from None
     said["whole"] = not said["problems"]
-    if as_json:
-        print_json(said)
-    else:
-        _show(said)
-    return 0 if said["whole"] else 1
+    return Result(lambda: said, lambda: "\n".join(_looked(said)), exit_code=0 if said["whole"] else 1)
 
 
-def _show(said: dict[str, Any]) -> None:
-    if "title" in said:
-        origin = "synthetic, made by tare" if said["synthetic"] else "not made by tare"
-        click.echo(f"{said['folder']}: {said['title']} ({said['format']}), {origin}")
-    for line in _figures(said):
-        click.echo(f"  {line}")
-    problems = said["problems"]
-    for sentence in problems[:SHOWN_PROBLEMS]:
-        click.echo(f"  broken: {sentence}")
-    if len(problems) > SHOWN_PROBLEMS:
-        click.echo(f"  and {len(problems) - SHOWN_PROBLEMS:,} more; --json has them all")
-    if not problems:
-        click.echo("  nothing is broken or missing")
-
-
-def _figures(said: dict[str, Any]) -> Iterator[str]:
+def _looked(said: dict[str, Any]) -> Iterator[str]:
     from tare.base.text import size_text
 
+    if "title" in said:
+        origin = "synthetic, made by tare" if said["synthetic"] else "not made by tare"
+        yield f"{said['folder']}: {said['title']} ({said['format']}), {origin}"
     if "items" in said:
-        yield f"{said['items']:,} items (the real one has {said['real_items']:,})"
+        yield f"  {said['items']:,} items (the real one has {said['real_items']:,})"
     if "bytes" in said:
-        yield f"{size_text(said['bytes'])} in all"
+        yield f"  {size_text(said['bytes'])} in all"
     if "item_bytes" in said:
-        yield "an item: " + ", ".join(f"{name} {size_text(size)}" for name, size in said["item_bytes"].items())
+        yield "  an item: " + ", ".join(f"{name} {size_text(size)}" for name, size in said["item_bytes"].items())
     if "commonest_pixels" in said:
-        yield f"pixels, the commonest: {', '.join(said['commonest_pixels'])}"
+        yield f"  pixels, the commonest: {', '.join(said['commonest_pixels'])}"
     if "classes" in said:
-        yield f"{said['classes']:,} classes"
+        yield f"  {said['classes']:,} classes"
+    problems = said["problems"]
+    yield from (f"  broken: {sentence}" for sentence in problems[:SHOWN_PROBLEMS])
+    if len(problems) > SHOWN_PROBLEMS:
+        yield f"  and {len(problems) - SHOWN_PROBLEMS:,} more; --json has them all"
+    if not problems:
+        yield "  nothing is broken or missing"
 
 
 def _make(data: Any, name: str, into: Path, count: int, seed: int, processes: int | None, report: Report) -> None:
@@ -132,23 +118,9 @@ def _make(data: Any, name: str, into: Path, count: int, seed: int, processes: in
         raise TareError(making.failure(problem, str(into))) from None
 
 
-def _find(name: str) -> Any:
-    from tare_inside import named
-
-    known = named.names("data")
-    need(name in known, unknown_name("data set", name, known))
-    return named.find("data", name)
-
-
 def _inside(name: str) -> Any:
     """A module of `tare_inside`, which old Pythons must read: it carries no types."""
     return importlib.import_module(f"tare_inside.formats.{name}")
-
-
-def _own_folder(name: str, count: int, seed: int) -> Path:
-    from tare.drivers.storage.placing import synthetic_folder
-
-    return synthetic_folder(name, count, seed)
 
 
 @contextmanager

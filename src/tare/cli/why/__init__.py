@@ -5,48 +5,100 @@ The container that `tare why` explains: its image, its limits, and what is set i
 
 from __future__ import annotations
 
-import functools
-import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.weighing import Script, choose_platform, fetched, placed
+from tare.api.running import with_interpreter
+from tare.api.studies import choose_platform, fetched, new_folder, placed
 from tare.cli.scaffold import (
     FOLDER,
+    Option,
     Verb,
+    as_one,
     json_option,
     margin_option,
     metric_option,
     need,
     output_option,
     print_json,
+    python_option,
     say,
     width,
 )
-from tare.cli.studies import python_option, with_interpreter
 from tare.cli.weigh import (
-    chosen_workload,
+    Asked,
+    asked_workload,
     minutes_option,
     percentile_goal,
     script_options,
     server_options,
     steps_option,
 )
-from tare.cli.why.runs import Apart, Layering, Trying, are_stores, explain_stores, layer_options, taken_apart
+from tare.cli.why.runs import (
+    Apart,
+    Layering,
+    Trying,
+    are_stores,
+    explain_stores,
+    layer_options,
+    side,
+    suspects_json,
+    taken_apart,
+    told,
+)
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison
     from tare.analysis.why.causes import Answer, Phase, Wave
-    from tare.parts.protocols import Side
     from tare.plan.why import Level, Suspects
 
-_OPTIONS = (
+
+@dataclass(frozen=True)
+class Container:
+    """What its options say."""
+
+    image: str | None
+    against: str | None  # the image of the other side, which is bare metal without one
+    fields: dict[str, Any]  # of its platform, with the image
+    profile: dict[str, Any]  # the field for its own seccomp filter, which runc alone has
+
+
+def _container(
+    image: str | None, against_image: str | None, ulimits: tuple[str, ...], inside_env: tuple[str, ...],
+    inside_arg: tuple[str, ...], seccomp_profile: Path | None, writable: bool, **limits: Any,
+) -> Container:  # fmt: skip
+    need(bool(image) or not against_image, "--against-image is the other one of two: name the slow one by --image.")
+    named = all(each.startswith("-") for each in inside_arg)
+    need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
+    numbers = _assigned("--ulimit", ulimits)
+    for name, text in numbers.items():
+        need(text.removeprefix("-").isdecimal(), f"--ulimit {name}={text}: write a number, or -1 for none.")
+    given = {
+        "image": image and placed(image),
+        **limits,
+        "writable": writable or None,
+        "ulimits": {name: int(text) for name, text in numbers.items()} or None,
+        "env": _assigned("--inside-env", inside_env) or None,
+        "arguments": _assigned("--inside-arg", inside_arg) or None,
+    }
+    fields = {name: value for name, value in given.items() if value is not None}
+    profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
+    return Container(fields.get("image"), against_image and placed(against_image), fields, profile)
+
+
+def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
+    for each in variables:
+        need("=" in each and not each.startswith("="), f"{option} {each!r}: write NAME=VALUE.")
+    return dict(each.split("=", 1) for each in variables)
+
+
+container_options: Option = as_one(
+    "container", _container,
     click.option("--image", help="The container's image; else the host's own root file system."),
     click.option("--against-image", help="Another image on the other side, in the same container, for bare metal."),
     click.option("--quota", type=float, help="The container's CPU quota, in cores."),
@@ -64,66 +116,6 @@ _OPTIONS = (
                  help="The container's own filter (runc)."),
     click.option("--writable", is_flag=True, help="A built-in workload may write to the container's root."),
 )  # fmt: skip
-_LIMITS = ("quota", "cpuset", "memory", "shm", "cpu_shares", "io_rate")
-
-
-@dataclass(frozen=True)
-class Container:
-    """What its options say."""
-
-    image: str | None
-    against: str | None  # the image of the other side, which is bare metal without one
-    fields: dict[str, Any]  # of its platform, with the image
-    profile: dict[str, Any]  # the field for its own seccomp filter, which runc alone has
-
-
-def container_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The options, which the verb gets as one value called `container`."""
-
-    @functools.wraps(verb)
-    def taking(
-        *,
-        image: str | None,
-        against_image: str | None,
-        ulimits: tuple[str, ...],
-        inside_env: tuple[str, ...],
-        inside_arg: tuple[str, ...],
-        seccomp_profile: Path | None,
-        writable: bool,
-        **others: Any,
-    ) -> Any:
-        need(bool(image) or not against_image, "--against-image is the other one of two: name the slow one by --image.")
-        named = all(each.startswith("-") for each in inside_arg)
-        need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
-        given = {
-            "image": image and placed(image),
-            **{name: others.pop(name) for name in _LIMITS},
-            "writable": writable or None,
-            "ulimits": _numbers("--ulimit", ulimits) or None,
-            "env": _assigned("--inside-env", inside_env) or None,
-            "arguments": _assigned("--inside-arg", inside_arg) or None,
-        }
-        fields = {name: value for name, value in given.items() if value is not None}
-        profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
-        against = against_image and placed(against_image)
-        return verb(container=Container(fields.get("image"), against, fields, profile), **others)
-
-    for option in reversed(_OPTIONS):
-        taking = option(taking)
-    return taking
-
-
-def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
-    for each in variables:
-        need("=" in each and not each.startswith("="), f"{option} {each!r}: write NAME=VALUE.")
-    return dict(each.split("=", 1) for each in variables)
-
-
-def _numbers(option: str, limits: tuple[str, ...]) -> dict[str, int]:
-    given = _assigned(option, limits)
-    for name, text in given.items():
-        need(text.removeprefix("-").isdecimal(), f"{option} {name}={text}: write a number, or -1 for none.")
-    return {name: int(text) for name, text in given.items()}
 
 
 LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, beside both sides
@@ -147,9 +139,10 @@ LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, be
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[STORE STORE | -- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
+@asked_workload
 def command(
     inside: str | None,
-    workload: str | None,
+    asked: Asked,
     python: str | None,
     container: Container,
     metric: str | None,
@@ -158,13 +151,8 @@ def command(
     tries: bool,
     layering: Layering,
     start_up: bool,
-    steps: int | None,
-    minutes: float | None,
-    script: Script,
-    serving: dict[str, Any],
     output: Path | None,
     as_json: bool,
-    command_line: tuple[str, ...],
 ) -> None:
     """Explain why a workload is slower in a container: the cause, how much it costs, and its cure.
 
@@ -187,25 +175,23 @@ def command(
 
     tare why out/monday out/today --try
     """
-    folder = output or Path("out") / f"why-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    if are_stores(command_line):
+    folder = output or new_folder("why")
+    if are_stores(asked.words):
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
-        explain_stores(command_line, trying, margin, metric, as_json)
+        explain_stores(asked.words, trying, margin, metric, as_json)
         return
     need(
-        percentile_goal(serving) is None,
+        percentile_goal(asked.serving) is None,
         "--goal with a percentile searches for a rate, which `tare weigh` does: give `tare why` a time alone, "
         "--goal '300 ms', and the --rate to explain.",
     )
-    need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(command_line)!r}.")
-    work = chosen_workload(
-        workload, command_line, serving, script, image=bool(container.image), steps=steps, minutes=minutes
-    )
+    need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(asked.words)!r}.")
+    work = asked.workload(image=bool(container.image))
     need(
-        bool(command_line or serving) or "arguments" not in container.fields,
+        asked.is_own or "arguments" not in container.fields,
         "--inside-arg is about an option of a command: give one after --, or a --server.",
     )
-    fields, profile = {**container.fields, **script.platform()}, container.profile
+    fields, profile = {**container.fields, **asked.script.platform()}, container.profile
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
         fetched(chosen, container.image, container.against)
@@ -242,16 +228,16 @@ class Explained:
         return {
             "total": self.total.as_json(),
             "phases": [asdict(each) for each in self.phases],
-            "suspects": {name: asdict(each) for name, each in self.suspects.held.items()},
-            "ruled_out": self.suspects.ruled_out,
+            **suspects_json(self.suspects),
             **({} if self.answer is None else {"answer": self.answer.as_json(), "not_tried": self.untried}),
         }
 
 
 def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) -> Explained:
     """The three steps: what is slower, who is suspected, what the interventions show."""
-    from tare.analysis.why.causes import QUICK, SLOW, answer, is_clear, judged_metric, phases
+    from tare.analysis.why.causes import QUICK, SLOW, answer, having, is_clear, judged_metric, phases
     from tare.plan.why import MOST_TRIED, Level, Search, examined
+    from tare.records.trials import usable_trials
 
     slow_level = Level(platform, fields)
     sides = {QUICK: run.quick, SLOW: slow_level}
@@ -265,7 +251,9 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     name = run.metric or judged_metric(look.records)
     clear = run.repeat > LOOK and is_clear(look, name, run.margin)
     waves, first = ([look], answer([look], margin=run.margin, metric=name)) if clear else _total(run, sides, look, name)
-    slow, quick = (_side(name, role, waves) for name, role in zip(run.sides, (SLOW, QUICK), strict=True))
+    records = [each for wave in waves for each in usable_trials(wave.records, repeats=False)]
+    its = [(waves[0].roles[role], having(waves[0].roles[role], records)) for role in (SLOW, QUICK)]
+    slow, quick = (side(name, *each) for name, each in zip(run.sides, its, strict=True))
     parts = phases(slow.metrics, quick.metrics, first.metric)
     suspects = examined(slow, quick, {each.name: each.share for each in parts})
     search = Search(slow_level, run.quick, suspects.held)
@@ -309,17 +297,6 @@ def _may_cost(found: Answer) -> bool:
     return found.total.verdict == "cannot_tell" and (found.total.effect or 0.0) > found.total.margin
 
 
-def _side(name: str, role: str, waves: Sequence[Wave]) -> Side:
-    from tare.analysis.why.causes import facts_of, having, metrics_of
-    from tare.parts.protocols import Side
-    from tare.records.trials import usable_trials
-
-    settings = waves[0].roles[role]
-    mine = having(settings, [each for wave in waves for each in usable_trials(wave.records, repeats=False)])
-    fields = {key.partition(".")[2]: value for key, value in settings.items() if key != "platform"}
-    return Side(name, settings["platform"], fields, facts_of(mine), metrics_of(mine))
-
-
 def _tell_suspects(found: Explained, sides: tuple[str, str], look: bool) -> None:
     from tare.report.text.why import phases_text, suspects_text
 
@@ -330,19 +307,17 @@ def _tell_suspects(found: Explained, sides: tuple[str, str], look: bool) -> None
 
 
 def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, folder: Path, as_json: bool) -> None:
-    from tare.report.text.why import Told, answer_text, nothing_text
+    from tare.report.text.why import answer_text, nothing_text
 
     if as_json:
         print_json({"store": str(folder), **found.as_json(), **({} if apart is None else {"layers": apart.as_json()})})
     elif found.answer is None:
         click.echo(nothing_text(found.total, width(), sides))
     else:
-        held = found.suspects
-        cannot = {name: each.untried for name, each in held.held.items() if each.untried}
         unsure = "" if found.answer.total.verdict == "slower" else "the cost is not sure."
         spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else unsure)
-        told = Told(held.titles(), held.evidence(), held.cures(), {**cannot, **spared}, held.ruled_out, found.phases)
-        click.echo(answer_text(found.answer, told, width(), sides))
+        about = told(found.suspects, spared, found.suspects.ruled_out, found.phases)
+        click.echo(answer_text(found.answer, about, width(), sides))
 
 
 def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:

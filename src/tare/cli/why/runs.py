@@ -7,31 +7,31 @@ A container taken apart layer by layer: the options of `tare why` for it, the ru
 
 from __future__ import annotations
 
-import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import needs_of, run_into, study_text
+from tare.api.running import needs_of, run_into, study_text, with_interpreter
 from tare.base.errors import ObstacleError, TareError
+from tare.base.host import LocalHost
 from tare.cli.report import write_report
-from tare.cli.scaffold import NamesOption, need, print_json, reading, say, weighed, width
-from tare.cli.studies import with_interpreter
+from tare.cli.scaffold import NamesOption, Option, as_one, need, print_json, reading, say, weighed, width
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.trials import sides_that_never_ran
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tare.analysis.why.causes import Answer, Pair, Wave
+    from tare.analysis.why.causes import Answer, Pair, Phase, Wave
     from tare.analysis.why.layers import Calls, Waterfall
     from tare.parts.protocols import Side
     from tare.plan.why import Level, Search, Stages, Suspects
     from tare.records.model import Record
+    from tare.report.text.why import Told
 
 
 class Trying:
@@ -128,7 +128,6 @@ class Trying:
     def calls(self, platforms: list[Any]) -> Calls:
         """Each make of container once, traced; where that cannot be done, why not."""
         from tare.analysis.why.layers import Calls, calls_by_layer
-        from tare.base.host import LocalHost
         from tare.parts.find import find
 
         if why := find("probes", "syscalls")().obstacles(LocalHost()):  # type: ignore[attr-defined]
@@ -155,15 +154,6 @@ class Trying:
 
 
 ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
-_OPTIONS = (
-    click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before."),
-    click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained."),
-    click.option("--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
-                 help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]"),
-    click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly."),
-    click.option("--no-calls", is_flag=True,
-                 help="Do not count system calls (one more trial a layer, traced, untimed)."),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -177,19 +167,23 @@ class Layering:
     calls: bool  # whether system calls are counted
 
 
-def layer_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The options, which the verb gets as one value called `layering`."""
+def _layering(
+    layers: bool, no_layers: bool, only: tuple[str, ...] | None, cumulative: bool, no_calls: bool
+) -> Layering:
+    need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
+    return Layering(layers, no_layers, only, cumulative, not no_calls)
 
-    @functools.wraps(verb)
-    def taking(
-        *, layers: bool, no_layers: bool, only: tuple[str, ...] | None, cumulative: bool, no_calls: bool, **others: Any
-    ) -> Any:
-        need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
-        return verb(layering=Layering(layers, no_layers, only, cumulative, not no_calls), **others)
 
-    for option in reversed(_OPTIONS):
-        taking = option(taking)
-    return taking
+layer_options: Option = as_one(
+    "layering", _layering,
+    click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before."),
+    click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained."),
+    click.option("--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
+                 help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]"),
+    click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly."),
+    click.option("--no-calls", is_flag=True,
+                 help="Do not count system calls (one more trial a layer, traced, untimed)."),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -236,7 +230,6 @@ def taken_apart(
 
 
 def _stages(runc: dict[str, Any], shared: dict[str, Any], skipped: dict[str, str]) -> Stages:
-    from tare.base.host import LocalHost
     from tare.parts.find import find
     from tare.plan.why import Stages
 
@@ -289,13 +282,12 @@ def explain_stores(
         with reading(Path(word)) as store:
             stores[word] = store.records()
     found = pair(stores, margin=margin, metric=metric)
-    slow, quick = (_side(name, side) for name, side in zip((found.slow, found.quick), found.records, strict=True))
+    slow, quick = (
+        side(name, records[0].settings, records)
+        for name, records in zip((found.slow, found.quick), found.records, strict=True)
+    )
     suspects = examined(slow, quick, {each.name: each.share for each in found.phases})
-    plain: dict[str, Any] = {
-        **found.as_json(),
-        "suspects": {name: asdict(each) for name, each in suspects.held.items()},
-        "ruled_out": suspects.ruled_out,
-    }
+    plain: dict[str, Any] = {**found.as_json(), **suspects_json(suspects)}
     if not as_json:
         click.echo(pair_text(found, width()))
         titles = suspects.titles()
@@ -313,13 +305,26 @@ def explain_stores(
         print_json(plain)
 
 
-def _side(name: str, records: Sequence[Record]) -> Side:
+def side(name: str, settings: Mapping[str, Any], records: Sequence[Record]) -> Side:
+    """What its platform was set to, and what these trials of it recorded."""
     from tare.analysis.why.causes import facts_of, metrics_of
     from tare.parts.protocols import Side
 
-    settings = records[0].settings
     fields = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("platform.")}
     return Side(name, str(settings["platform"]), fields, facts_of(records), metrics_of(records))
+
+
+def suspects_json(suspects: Suspects) -> dict[str, Any]:
+    held = {name: asdict(each) for name, each in suspects.held.items()}
+    return {"suspects": held, "ruled_out": suspects.ruled_out}
+
+
+def told(suspects: Suspects, spared: Mapping[str, str], ruled_out: Mapping[str, str], phases: Sequence[Phase]) -> Told:
+    """What an answer is told with; `spared`: why some were not tried, beside those that cannot be."""
+    from tare.report.text.why import Told
+
+    cannot = {name: each.untried for name, each in suspects.held.items() if each.untried}
+    return Told(suspects.titles(), suspects.evidence(), suspects.cures(), {**cannot, **spared}, ruled_out, phases)
 
 
 def _try(
@@ -327,9 +332,8 @@ def _try(
 ) -> str:
     """Run the interventions; a sentence where that cannot be done here."""
     from tare.analysis.why.causes import is_here
-    from tare.base.host import LocalHost
     from tare.plan.why import Level, Search, with_recorded_variables, workload_of
-    from tare.report.text.why import Told, answer_text
+    from tare.report.text.why import answer_text
     from tare.trial.facts import device_facts
 
     if found.load:
@@ -350,8 +354,6 @@ def _try(
         say("Run again here and now, it is not surely slower: the difference lies in what was not recorded.")
     plain["answer"] = answer.as_json()
     if not as_json:
-        held = suspects
-        cannot = {name: each.untried for name, each in held.held.items() if each.untried}
-        told = Told(held.titles(), held.evidence(), held.cures(), cannot, {}, found.phases)
-        click.echo(answer_text(answer, told, width(), (found.slow, found.quick)))
+        about = told(suspects, {}, {}, found.phases)
+        click.echo(answer_text(answer, about, width(), (found.slow, found.quick)))
     return ""

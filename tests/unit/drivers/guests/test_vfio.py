@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from tare.api.running import built_in
 from tare.base.host import Completed
 from tare.base.rulings import CODES
-from tare.cli.studies import built_in
 from tare.drivers.guests import qemu
 from tare.drivers.guests.boot import Export, Kernel
 from tare.drivers.guests.machine import BootContext, Choice

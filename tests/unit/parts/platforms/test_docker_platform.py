@@ -79,7 +79,7 @@ def test_a_folder_that_holds_the_engines_data_is_left_out_of_plain_binds_but_for
     )
     user = SmallLinux(uid=1000)
     monkeypatch.setattr(
-        "tare.drivers.containers.roots._existing", lambda host, paths: [path for path in paths if "set" in path]
+        "tare.drivers.containers.roots.existing", lambda host, paths: [path for path in paths if "set" in path]
     )
     docker.host = user
 
