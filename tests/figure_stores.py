@@ -20,10 +20,9 @@ from tare.records.parquet import TableFiles, TableName
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 from tare.report.charts.every import figures
-from tare.report.charts.evidence import ReportData
+from tare.report.evidence import ReportData, level_order, shown_trials
 from tare.report.figure import Figure
 from tare.report.html import render
-from tare.report.sections import level_order, shown_trials
 
 CLOCKS, CORES = (345, 705, 1065, 1425, 1785), (1, 2, 4)
 REASONS = ("background", "periodic", "sync")

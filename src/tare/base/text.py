@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,8 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import zip_longest
 
-# The blank between a number and its unit, which no line break may take the place of.
-NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|[nµm]?s|min|h|[KMGT]?i?B|[mk]?W|[mkM]?J|[kMG]?Hz|°C)(?:\W|$))")
+from tare.base.columns import display_width, wrap
 
 FIRST_EPOCH = "epoch0_"  # epoch 0 is kept apart, under a name of its own
 HIDING_SPREAD = 1000  # beyond this a shared unit would show the smaller as nothing
@@ -532,15 +530,12 @@ def _to_stderr(text: str) -> None:
 
 
 def _wrapped(line: str, columns: int) -> str:
-    """Broken between words where it is longer, and then two more blanks in; a number keeps its unit."""
-    if len(line) <= columns:
+    """Broken between words where it is longer, and then two more blanks in."""
+    if display_width(line) <= columns:
         return line
-    indent = " " * (len(line) - len(line.lstrip(" ")) + 2)
-    whole = textwrap.TextWrapper(
-        max(columns, 20), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    held = NUMBER_AND_UNIT.sub("\N{NO-BREAK SPACE}", line)
-    return whole.fill(held).replace("\N{NO-BREAK SPACE}", " ")
+    words = line.lstrip(" ")
+    before = line[: len(line) - len(words)]
+    return "\n".join(before + each for each in wrap(words, max(columns, 20) - len(before), indent="  ", tear=False))
 
 
 _listener: ContextVar[Listener] = ContextVar("listener", default=_to_stderr)

@@ -87,7 +87,8 @@ def workloads(name: str | None) -> Result:
 
 
 def _workloads_text() -> str:
-    from tare.report.columns import table, wrap
+    from tare.base.columns import wrap
+    from tare.report.columns import table
 
     rows = [
         (each["name"], each["mode"], _title(each["model"]), each["data"], _short(each["params"]), _short(each["flops"]))
@@ -109,7 +110,7 @@ def _workloads_text() -> str:
 
 
 def _workload_text(asked: Preset) -> str:
-    from tare.report.columns import wrap
+    from tare.base.columns import wrap
 
     network = named.find("models", asked.model)
     about = f"{network.TITLE}, {'training' if asked.mode == 'train' else 'inference'}, data: {asked.data}"
@@ -161,8 +162,8 @@ def data() -> Result:
 
 
 def _data_text(row: Mapping[str, Any]) -> str:
+    from tare.base.columns import wrap
     from tare.base.text import size_text
-    from tare.report.columns import wrap
 
     size = f"{row['items']:,} items, {size_text(row['bytes'])}"
     line = f"{row['name']:10} {row['title']}: {size}; {row['format']}"

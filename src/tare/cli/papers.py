@@ -248,7 +248,8 @@ def _time(study: dict[str, Any], scale: str) -> str:
 
 
 def _listed(studies: list[dict[str, Any]]) -> str:
-    from tare.report.columns import table, wrap
+    from tare.base.columns import wrap
+    from tare.report.columns import table
 
     rows = [
         (
@@ -377,8 +378,9 @@ def _rows(name: str, claims: Collection[str]) -> list[dict[str, str]]:
 
 def explained_text(found: Mapping[str, Any], width: int) -> str:
     """The same for people."""
+    from tare.base.columns import wrap
     from tare.base.text import count_text, duration_text
-    from tare.report.columns import table, wrap
+    from tare.report.columns import table
 
     place = f" ({found['paper']} {found['section']})" if found["paper"] else ""
     lines = wrap(f"{found['name']}: {found['asks']}{place}", width, indent="  ")
@@ -427,7 +429,7 @@ def _levels(varied_by: Mapping[str, Sequence[Any]]) -> str:
 
 
 def _under(heading: str, items: Sequence[str], width: int) -> list[str]:
-    from tare.report.columns import wrap
+    from tare.base.columns import wrap
 
     lines = [f"  {heading}:" if items else f"  {heading}: none"]
     for item in items:

@@ -127,7 +127,7 @@ def command(
 
 
 def _list(figures: Mapping[str, Figure], as_json: bool) -> None:
-    from tare.report.columns import cut
+    from tare.base.columns import cut
 
     if as_json:
         print_json([{"name": each.name, "title": each.title, "reading": each.reading} for each in figures.values()])
@@ -170,6 +170,10 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
         send = to_mlflow if kind == "mlflow" else to_wandb
         send(store, weighing, _text(store, weighing, "html"), output)
     else:
+        if kind == "html":
+            from tare.report.figure import start_engine
+
+            start_engine()  # while the comparison is made
         written(output, _text(store, weighed(store, **asked), kind, columns).encode())
 
 

@@ -112,7 +112,7 @@ def simulate(
     sums over all write-backs, writes_per_s is page writes simulated, over all runs.
     """
     from tare.analysis.nvm.replay import IS_COMPILED, WITHOUT, compile_ahead, simulate
-    from tare.report.charts.nvm import flushing_figure
+    from tare.report.charts.kernel import flushing_figure
     from tare.report.text.kernel import simulation_text
 
     need(page_bytes is None or page_bytes > 0, "--page-size: a page has at least one byte.")

@@ -1,14 +1,15 @@
-"""Text in columns: widths as a terminal shows them, lines that wrap, tables that fit."""
+"""Lines of pieces and tables that fit a terminal."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from os.path import commonprefix
 
-from tare.base.text import NUMBER_AND_UNIT, safe_text
+from tare.base.columns import cut, display_width, pad, wrap
+from tare.base.text import safe_text
 from tare.records.trials import grouped
 
 Paint = Callable[[str], str]  # puts colour around a text that is already cut and padded
@@ -16,8 +17,6 @@ Paint = Callable[[str], str]  # puts colour around a text that is already cut an
 GAP = 2  # blanks between columns
 NARROWEST_COLUMN = 8  # a column cut shorter than this says nothing any more
 _NUMBER = re.compile(r"^[\[(]?[+-]?\d[\d.,]*+([ ,+-]*[+-]?\d[\d.,]*)?[\])]?( ?[%\w°/µ]{1,4})?$")
-
-_HOLD = "\0"  # cannot be in a text that is safe to show
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +28,9 @@ class Chunk:
     paint: Paint | None = None
 
 
-def display_width(text: str) -> int:
-    """How many cells of a terminal `text` takes: two for wide signs, none for combining ones."""
-    return len(text) if text.isascii() else sum(_sign_width(sign) for sign in text)
-
-
-def cut(text: str, width: int) -> str:
-    """`text` in at most `width` cells, with … where something was cut off."""
-    if display_width(text) <= width:
-        return text
-    return _head(text, width - 1) + "…" if width > 0 else ""
+def sentences(texts: Iterable[str], width: int) -> list[str]:
+    """Each on lines of its own."""
+    return [line for text in texts for line in wrap(safe_text(text), width, indent="  ")]
 
 
 def cut_apart(texts: Sequence[str], width: int) -> list[str]:
@@ -55,31 +47,6 @@ def cut_apart(texts: Sequence[str], width: int) -> list[str]:
                 cut(f"…{text[start:]}", width) if text in held else one for text, one in zip(texts, shown, strict=True)
             ]
     return shown
-
-
-def pad(text: str, width: int, *, right: bool = False) -> str:
-    """`text` filled up with blanks to `width` cells."""
-    blanks = " " * max(0, width - display_width(text))
-    return blanks + text if right else text + blanks
-
-
-def wrap(text: str, width: int, *, indent: str = "") -> list[str]:
-    """`text` broken between words into lines of at most `width` cells; later lines start with `indent`."""
-    lines: list[str] = []
-    line = ""
-    for word in _words(text):
-        room = max(1, width - (display_width(indent) if lines else 0))
-        if line and display_width(line) + 1 + display_width(word) <= room:
-            line += f" {word}"
-            continue
-        lines += [line] if line else []
-        while len(head := _head(word, max(1, width - (display_width(indent) if lines else 0)))) < len(word):
-            head = head or word[0]  # a word longer than a line is torn
-            lines.append(head)
-            word = word[len(head) :]
-        line = word
-    lines += [line] if line else []
-    return [*lines[:1], *(indent + later for later in lines[1:])]
 
 
 def flow(chunks: Sequence[Chunk], width: int, *, first: str = "", indent: str = "  ") -> list[str]:
@@ -115,26 +82,24 @@ def table(
     count = max((len(row) for row in [*texts, headers]), default=0)
     texts = [row + [""] * (count - len(row)) for row in texts]
     room = width - display_width(indent) - GAP * max(0, count - 1)
-    right = [_is_numeric(row[column] for row in texts) for column in range(count)]
-    widths = _fitted([_widest(column, [headers, *texts]) for column in range(count)], right, room)
+    columns = [[row[column] for row in texts] for column in range(count)]
+    # Numbers to the right: a column with anything in it, and nothing else.
+    right = [any(cells) and all(_NUMBER.match(cell) for cell in cells if cell) for cells in columns]
+    heads = [*headers, *[""] * (count - len(headers))]
+    natural = [max(map(display_width, [head, *cells])) for head, cells in zip(heads, columns, strict=True)]
+    widths = _fitted(natural, right, room)
     if widths is None:
         return "\n".join(_cards(texts, headers, width, indent))
     lines = [_line(headers, widths, right)] if headers else []
     if not whole:
-        columns = [cut_apart([row[column] for row in texts], widths[column]) for column in range(count)]
+        columns = [cut_apart(cells, width) for cells, width in zip(columns, widths, strict=True)]
         texts = [list(row) for row in zip(*columns, strict=True)]
     for number, row in enumerate(texts):
         painters = [paint(number, column) if paint else None for column in range(count)]
-        lines += [_line(cells, widths, right, painters) for cells in (_wrapped_lines(row, widths) if whole else [row])]
+        wrapped = [wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)] if whole else []
+        parts = zip_longest(*wrapped, fillvalue="") if whole else [row]
+        lines += [_line(cells, widths, right, painters) for cells in parts]
     return "\n".join(indent + line for line in lines)
-
-
-def _wrapped_lines(row: Sequence[str], widths: Sequence[int]) -> list[list[str]]:
-    """The lines that a row takes where no cell is cut."""
-    wrapped = [wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
-    return [
-        [lines[place] if place < len(lines) else "" for lines in wrapped] for place in range(max(map(len, wrapped)))
-    ]
 
 
 def _line(
@@ -176,33 +141,3 @@ def _cards(rows: Sequence[Sequence[str]], headers: Sequence[str], width: int, in
             room = width - display_width(start)
             lines += [start + line for line in wrap(text, max(1, room), indent="  ")]
     return lines
-
-
-def _words(text: str) -> list[str]:
-    """The words of a text; a number keeps its unit."""
-    held = NUMBER_AND_UNIT.sub(_HOLD, text)
-    return [word.replace(_HOLD, " ") for word in held.split(" ") if word]
-
-
-def _widest(column: int, rows: Sequence[Sequence[str]]) -> int:
-    return max((display_width(row[column]) for row in rows if column < len(row)), default=0)
-
-
-def _is_numeric(cells: Iterable[str]) -> bool:
-    shown = [cell for cell in cells if cell]
-    return bool(shown) and all(_NUMBER.match(cell) for cell in shown)
-
-
-def _sign_width(sign: str) -> int:
-    if unicodedata.combining(sign) or unicodedata.category(sign) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(sign) in ("W", "F") else 1
-
-
-def _head(text: str, width: int) -> str:
-    used = 0
-    for place, sign in enumerate(text):
-        used += _sign_width(sign)
-        if used > width:
-            return text[:place]
-    return text

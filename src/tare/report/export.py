@@ -79,14 +79,13 @@ _MARK = "\0"  # around what is set high; no text that is shown holds it
 
 
 def _line(cells: Sequence[str]) -> str:
-    return " & ".join(_raised(cell) for cell in cells) + r" \\"
-
-
-def _raised(cell: str) -> str:
-    """A cell, with its letters set high and a true minus before its numbers."""
-    text, _, letters = cell.partition(_MARK)
-    set_high = rf"\textsuperscript{{{_safe(letters.removesuffix(_MARK))}}}" if letters else ""
-    return re.sub(r"(?<![\w.])-(?=\d)", "$-$", _safe(text)) + set_high
+    """A row, with the letters of a cell set high and a true minus before its numbers."""
+    made = []
+    for cell in cells:
+        text, _, letters = cell.partition(_MARK)
+        set_high = rf"\textsuperscript{{{_safe(letters.removesuffix(_MARK))}}}" if letters else ""
+        made.append(re.sub(r"(?<![\w.])-(?=\d)", "$-$", _safe(text)) + set_high)
+    return " & ".join(made) + r" \\"
 
 
 def _safe(text: str) -> str:

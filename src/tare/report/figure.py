@@ -52,12 +52,6 @@ class Figure:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-def in_words(items: Sequence[str]) -> str:
-    """`a, b and c`."""
-    *first, last = items
-    return f"{', '.join(first)} and {last}" if first else last
-
-
 LEVELS = 12  # level-0 is the baseline's; those after the last one share a neutral colour, and no level's
 PARTS = 7
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
@@ -217,6 +211,18 @@ def available() -> bool:
 
 
 @cache
+def start_engine() -> None:
+    """Let the library's JavaScript engine start, in a thread of its own that does not hold Python's lock.
+
+    It takes a third of a second, for which the first chart would wait: call it before the work that comes first. The
+    page that is made of an empty chart here needs no engine, and is thrown away.
+    """
+    if available():
+        with suppress(Exception):  # whatever is wrong, the first chart says it
+            _library().vega_to_html({}, bundle=False)
+
+
+@cache
 def script(*ours_named: str) -> str:
     """The library with our few lines, as one script that asks for nothing.
 
@@ -229,13 +235,10 @@ def script(*ours_named: str) -> str:
     library = _library()
     digest = hashlib.sha256(f"{library.__version__}\n{ours}".encode()).hexdigest()
     name = f"charts-{digest}.js"
-    with suppress(OSError, RuntimeError):  # nothing kept, or no home: it is made
-        kept = _cache_folder() / name
-        if kept.stat().st_uid == os.geteuid():
-            return kept.read_text("utf-8")
+    if (found := kept(name)) is not None:
+        return found.decode("utf-8")
     made: str = library.javascript_bundle(ours)
-    with suppress(OSError, RuntimeError):
-        _keep(_cache_folder() / name, made)
+    keep(name, made.encode("utf-8"))
     return made
 
 
@@ -243,12 +246,22 @@ def _cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tare" / "charts"
 
 
-def _keep(path: Path, text: str) -> None:
-    """Write it whole or not at all: other reports may be made at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(path)
+def kept(name: str) -> bytes | None:
+    """What an earlier report kept under this name in the user's cache; None where nothing is, or another's."""
+    with suppress(OSError, RuntimeError), (_cache_folder() / name).open("rb") as file:  # RuntimeError: no home
+        if os.fstat(file.fileno()).st_uid == os.geteuid():
+            return file.read()
+    return None
+
+
+def keep(name: str, content: bytes) -> None:
+    """Write it whole or not at all: other reports may be made at the same time. Without a cache nothing is kept."""
+    with suppress(OSError, RuntimeError):
+        path = _cache_folder() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
+            file.write(content)
+        Path(file.name).replace(path)
 
 
 def compiled(figure: Figure) -> dict[str, Any]:

@@ -6,12 +6,13 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
+from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from tare import __version__
@@ -33,27 +34,38 @@ from tare.analysis.sentences import (
     verdict_word,
     what_costs,
 )
-from tare.base.text import NUMBER_AND_UNIT, count_text, cpu_text, metric_name, quantity_texts, safe_text
+from tare.base.columns import NUMBER_AND_UNIT
+from tare.base.text import count_text, cpu_text, metric_name, safe_text
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import grouped
-from tare.report.charts.effects import layers_found, waterfall_reading
+from tare.report.charts.effects import waterfall_reading
 from tare.report.charts.every import FigureMaker, figures, in_groups
-from tare.report.charts.evidence import ReportData
-from tare.report.figure import ABSENT, Cell, Figure, available, compiled, safe_json, script, static_svg
-from tare.report.layout import level_names, some_of
-from tare.report.panels import Plot, answer_line, effect_plot, next_steps, waterfall_plot
-from tare.report.sections import (
-    DevicesSection,
+from tare.report.evidence import (
+    ReportData,
     ReportRow,
     SoftwareLine,
-    devices_section,
     level_order,
     parity_sentence,
     shown_trials,
     software_lines,
 )
-from tare.report.text.trials import SHORT_ID, flat_pairs
+from tare.report.figure import (
+    ABSENT,
+    Cell,
+    Figure,
+    available,
+    compiled,
+    keep,
+    kept,
+    safe_json,
+    script,
+    start_engine,
+    static_svg,
+)
+from tare.report.layout import level_names, some_of
+from tare.report.panels import Plot, answer_line, effect_plot, next_steps, waterfall_plot
+from tare.report.text.trials import SHORT_ID, figures_column, flat_pairs
 from tare.report.text.verdict import (
     baseline_of,
     baselines,
@@ -69,6 +81,9 @@ from tare.report.text.verdict import (
     notes_together,
     taints,
 )
+
+if TYPE_CHECKING:
+    from tare.report.charts.devices import DevicesSection
 
 MOST_ANSWERS = 6  # that fit a first screen, each by itself
 
@@ -90,10 +105,7 @@ class Answer:
 def answers_of(weighing: Weighing) -> list[Answer]:
     """One for each comparison; where there are many, one for each verdict."""
     if len(weighing.comparisons) <= MOST_ANSWERS:
-        return [
-            replace(_answer(each), further=tuple(_further(each, weighing)), costs=_costs(each, weighing))
-            for each in weighing.comparisons
-        ]
+        return [_answer(each, weighing) for each in weighing.comparisons]
     names = level_names([each.level for each in weighing.comparisons], weighing.by)
     groups = grouped(weighing.comparisons, lambda each: (each.verdict, verdict_word(each)))
     return [
@@ -109,7 +121,10 @@ def answers_of(weighing: Weighing) -> list[Answer]:
     ]
 
 
-def _answer(comparison: Comparison) -> Answer:
+def _answer(comparison: Comparison, weighing: Weighing) -> Answer:
+    pair = (comparison.level, comparison.against)
+    tested = [each for each in weighing.tested if (each.level, each.against) == pair]
+    start = next((each for each in tested if each.metric == START_UP), None)
     return Answer(
         level=comparison.level,
         word=comparison.verdict,
@@ -117,24 +132,11 @@ def _answer(comparison: Comparison) -> Answer:
         doubts=verdict_doubts(comparison),
         sentence=answer_sentence(comparison),
         reading=verdict_reading(comparison),
+        further=tuple(
+            f"{each.called} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}." for each in tested
+        ),
+        costs=what_costs(comparison, start) if start is not None and comparison.effect is not None else "",
     )
-
-
-def _further(comparison: Comparison, weighing: Weighing) -> list[str]:
-    return [
-        f"{each.called} {effect_of(each)} {interval_of(each)}: {verdict_phrase(each)}."
-        for each in _tested(comparison, weighing)
-    ]
-
-
-def _costs(comparison: Comparison, weighing: Weighing) -> str:
-    start = next((each for each in _tested(comparison, weighing) if each.metric == START_UP), None)
-    return what_costs(comparison, start) if start is not None and comparison.effect is not None else ""
-
-
-def _tested(comparison: Comparison, weighing: Weighing) -> list[Comparison]:
-    pair = (comparison.level, comparison.against)
-    return [each for each in weighing.tested if (each.level, each.against) == pair]
 
 
 def notes_of(weighing: Weighing) -> list[str]:
@@ -271,11 +273,14 @@ def page(
     levels = level_order(weighing, shown)
     hrefs = {level: f"#level-{place}" for place, level in enumerate(levels)}
     anchors = {each.trial: f"#{each.anchor}" for each in shown}
-    metrics = _trial_metrics(weighing, shown)
+    wanted = dict.fromkeys([weighing.metric, *(each.metric for each in weighing.others)])
+    metrics = [metric for metric in wanted if any(metric in each.metrics for each in shown)]
+    by_level = grouped(shown, lambda each: each.level)
     evidence = ReportData(weighing, shown, hrefs, records, store)
     drawn = tuple(figures(evidence, also))
     plot = _plot(evidence)
     answers = tuple(answers_of(weighing))
+    other_headers, others = _others(weighing, hrefs)
     title = question = weighing.question or weighing.study
     if plot is not None and plot.waterfall:
         title, question = LAYERS, f"runc with {count_text(plot.lanes - 1, 'layer')} against bare metal"
@@ -295,12 +300,12 @@ def page(
         coverage=coverage_text(weighing.comparisons),
         answers=answers,
         verdicts=tuple(_verdict_rows(weighing, hrefs)),
-        other_headers=_other_headers(weighing),
-        others=tuple(_other_rows(weighing, hrefs)),
+        other_headers=other_headers,
+        others=others,
         left_out=tuple(_listed(left, anchors) for left in weighing.left_out),
         outliers=tuple(_listed(left, anchors) for left in weighing.outliers),
         tested_headers=TESTED_HEADERS,
-        tested=tuple(_tested_rows(weighing, hrefs)),
+        tested=tuple((*_figures_row(each, hrefs), Cell(verdict_phrase(each))) for each in weighing.tested),
         interactions=tuple(map(interaction_sentence, weighing.interactions)),
         direction=direction_text([*weighing.comparisons, *weighing.tested]),
         sides=_sides(weighing.comparisons[0]) if weighing.comparisons else None,
@@ -310,10 +315,10 @@ def page(
         parity=parity_sentence(weighing, shown, records),
         notes=tuple(notes_of(weighing)),
         problems=tuple(problems),
-        devices=None if evidence.fleet is None else devices_section(evidence.fleet),
+        devices=_devices(evidence),
         figures=drawn,
         trial_metrics=tuple(metric_name(metric, weighing.unit) for metric in metrics),
-        groups=tuple(_group(level, hrefs, shown, metrics) for level in levels),
+        groups=tuple(_group(level, hrefs[level], by_level.get(level, []), metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),
         device=tuple(flat_pairs(weighing.facts.get("device", weighing.facts))),
         software=tuple(software_lines(shown, records)),
@@ -322,10 +327,17 @@ def page(
     )
 
 
+def _devices(evidence: ReportData) -> DevicesSection | None:
+    if evidence.fleet is None:
+        return None
+    from tare.report.charts.devices import devices_section  # brings the model of devices: not where there is one device
+
+    return devices_section(evidence.fleet)
+
+
 def _plot(evidence: ReportData) -> Plot | None:
     """The waterfall where layers of a container were run, else the effects."""
-    margin = max((each.margin for each in evidence.weighing.comparisons), default=0.0)
-    if (layers := layers_found(evidence.records, margin)) is not None and (plot := waterfall_plot(layers)) is not None:
+    if evidence.layers is not None and (plot := waterfall_plot(evidence.layers)) is not None:
         return plot
     return effect_plot(evidence.weighing, evidence.shown, evidence.places, evidence.level_hrefs)
 
@@ -333,10 +345,7 @@ def _plot(evidence: ReportData) -> Plot | None:
 def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None) -> Headline:
     weighing = evidence.weighing
     steps = tuple(next_steps(weighing, plot is not None and plot.waterfall))
-    if plot is not None and plot.waterfall:
-        margin = max(each.margin for each in weighing.comparisons)
-        layers = layers_found(evidence.records, margin)
-        assert layers is not None
+    if plot is not None and plot.waterfall and (layers := evidence.layers) is not None:
         phrase = f"the whole container: {verdict_word(layers.total)}"
         return Headline(layers.total.verdict, phrase, waterfall_reading(layers), steps)
     if not answers:
@@ -380,74 +389,42 @@ def _verdict_row(each: Comparison, href: str) -> VerdictRow:
     )
 
 
-def _other_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell, ...]]:
-    rows = []
-    for each in weighing.others:
-        theirs, ours = medians_of(each)
-        who = (Cell(each.level, hrefs.get(each.level, "")),) if len(weighing.comparisons) > 1 else ()
-        figures = (
-            Cell(each.called),
-            Cell(theirs, hrefs.get(each.against, ""), numeric=True),
-            Cell(ours, hrefs.get(each.level, ""), numeric=True),
-            Cell(effect_of(each), "#trials", numeric=True),
-            Cell(interval_of(each), numeric=True),
-        )
-        rows.append((*who, *figures))
-    return rows
+def _others(weighing: Weighing, hrefs: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[tuple[Cell, ...], ...]]:
+    """Headers and rows of the metrics that are not tested; the level is named where there are several."""
+    rows = tuple(_figures_row(each, hrefs) for each in weighing.others)
+    if len(weighing.comparisons) > 1:
+        return ("level", "metric", weighing.against, "level", "effect", "interval"), rows
+    level = weighing.comparisons[0].level if weighing.comparisons else "level"
+    return ("metric", weighing.against, level, "effect", "interval"), tuple(row[1:] for row in rows)
 
 
 TESTED_HEADERS = ("level", "metric", "against", "median", "effect", "interval", "verdict")
 
 
-def _tested_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[tuple[Cell, ...]]:
-    """The tail and the start-up of each level, tested in one family with the headline."""
-    rows: list[tuple[Cell, ...]] = []
-    for each in weighing.tested:
-        theirs, ours = medians_of(each)
-        rows.append(
-            (
-                Cell(each.level, hrefs.get(each.level, "")),
-                Cell(each.called),
-                Cell(theirs, hrefs.get(each.against, ""), numeric=True),
-                Cell(ours, hrefs.get(each.level, ""), numeric=True),
-                Cell(effect_of(each), "#trials", numeric=True),
-                Cell(interval_of(each), numeric=True),
-                Cell(verdict_phrase(each)),
-            )
-        )
-    return rows
-
-
-def _other_headers(weighing: Weighing) -> tuple[str, ...]:
-    if len(weighing.comparisons) > 1:
-        return "level", "metric", weighing.against, "level", "effect", "interval"
-    level = weighing.comparisons[0].level if weighing.comparisons else "level"
-    return "metric", weighing.against, level, "effect", "interval"
+def _figures_row(each: Comparison, hrefs: Mapping[str, str]) -> tuple[Cell, ...]:
+    """The level, then the metric with its medians on both sides, the effect and its interval."""
+    theirs, ours = medians_of(each)
+    return (
+        Cell(each.level, hrefs.get(each.level, "")),
+        Cell(each.called),
+        Cell(theirs, hrefs.get(each.against, ""), numeric=True),
+        Cell(ours, hrefs.get(each.level, ""), numeric=True),
+        Cell(effect_of(each), "#trials", numeric=True),
+        Cell(interval_of(each), numeric=True),
+    )
 
 
 def _listed(left: FlaggedTrial, anchors: Mapping[str, str]) -> Cell:
     return Cell(left_text(left), anchors.get(left.trial, ""))
 
 
-def _trial_metrics(weighing: Weighing, shown: Sequence[ReportRow]) -> list[str]:
-    """The metrics that the report speaks of, where any trial has them."""
-    wanted = dict.fromkeys([weighing.metric, *(each.metric for each in weighing.others)])
-    return [metric for metric in wanted if any(metric in each.metrics for each in shown)]
-
-
-def _group(level: str, hrefs: Mapping[str, str], shown: Sequence[ReportRow], metrics: Sequence[str]) -> TrialGroup:
-    held = [each for each in shown if each.level == level]
-    columns = [_figures_of(metric, held) for metric in metrics]
+def _group(level: str, href: str, held: Sequence[ReportRow], metrics: Sequence[str]) -> TrialGroup:
+    columns = [figures_column(metric, [each.metrics for each in held]) for metric in metrics]
     rows = (
         TrialRow(each, safe_text(each.trial)[:SHORT_ID], tuple(column[place] for column in columns))
         for place, each in enumerate(held)
     )
-    return TrialGroup(hrefs[level].removeprefix("#"), level, tuple(rows))
-
-
-def _figures_of(metric: str, shown: Sequence[ReportRow]) -> list[str]:
-    texts = iter(quantity_texts(metric, [each.metrics[metric] for each in shown if metric in each.metrics]))
-    return [next(texts) if metric in each.metrics else "" for each in shown]
+    return TrialGroup(href.removeprefix("#"), level, tuple(rows))
 
 
 def _versions(records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -472,7 +449,7 @@ def _about(store: Store | None) -> str:
 
 def first_screen(weighing: Weighing, records: Sequence[Record]) -> str:
     """The answer alone, as a document without scripts: for a notebook, or a mail."""
-    style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
+    style = _template("report.css")
     content = page(weighing, records, "", "", ())
     return templates().get_template("notebook.html.j2").render(page=content, style=Markup(style))
 
@@ -492,13 +469,14 @@ def render(
 
     Without `interactive` its charts are only drawings, and it is smaller by the chart library.
     """
-    style = resources.files("tare.report").joinpath("templates", "report.css").read_text("utf-8")
+    start_engine()
+    style = _template("report.css")
     content = page(weighing, records, generated_utc, study_text, problems, store, also)
     groups = [figure for group in content.figure_groups for figure in group.figures]
     drawn = bool(groups) and available()
     charts = {figure.name: compiled(figure) for figure in groups} if drawn else {}
     interactive = interactive and drawn
-    library = script("page.js", "figures.js") if interactive else _own_script("page.js")
+    library = script("page.js", "figures.js") if interactive else _template("page.js")
     return (
         templates()
         .get_template("report.html.j2")
@@ -517,7 +495,7 @@ def render(
     )
 
 
-def _own_script(name: str) -> str:
+def _template(name: str) -> str:
     return resources.files("tare.report").joinpath("templates", name).read_text("utf-8")
 
 
@@ -532,11 +510,30 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
+class KeptTemplates(jinja2.BytecodeCache):
+    """Compiled templates, in the user's cache: to compile them takes longer than to fill them in.
+
+    Jinja looks at what is kept before it takes it: it holds Python's version and the hash of the template.
+    """
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if (found := kept(self._name(bucket))) is not None:
+            bucket.bytecode_from_string(found)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        keep(self._name(bucket), bucket.bytecode_to_string())
+
+    def _name(self, bucket: Bucket) -> str:
+        """With both versions, since another Jinja, or other settings of ours, would compile it otherwise."""
+        return f"{bucket.key}-{jinja2.__version__}-{__version__}.template"
+
+
 @cache
 def templates() -> jinja2.Environment:
     """Our templates, with everything that they put in escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tare.report"),
+        bytecode_cache=KeptTemplates(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,  # a name that is not there is our mistake, and must not become a gap
         finalize=_shown,

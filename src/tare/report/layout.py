@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tare.analysis.labels import setting_words, shortened
+from tare.base.text import safe_text
 from tare.base.units import METER_W
 
 if TYPE_CHECKING:
     import numpy.typing as npt
-from collections.abc import Collection, Iterable, Sequence
-
-from tare.analysis.labels import setting_words, shortened
-from tare.base.text import safe_text
 
 ABOVE = -17  # pixels from the middle of a lane to the text above it
 LANE = 52  # pixels: the label, and what it is about below it
@@ -50,6 +49,12 @@ def share_axis(title: str) -> dict[str, Any]:
     """An axis of differences, in per cent as they are written elsewhere; zero has no sign."""
     written = "replace(format(datum.value, '+.1~%'), '%', ' %')"
     return {"labelExpr": f"datum.value === 0 ? '0' : {written}", "title": axis_title(title), "tickCount": 5}
+
+
+def with_room(values: Collection[float]) -> list[float]:
+    """The domain of an axis that holds them all, with some room at both ends."""
+    room = 0.08 * (max(values) - min(values) or 0.01)
+    return [min(values) - room, max(values) + room]
 
 
 def zero_mark(across: dict[str, Any]) -> dict[str, Any]:
@@ -107,8 +112,13 @@ def varying_names(levels: Iterable[str], by: str) -> dict[str, str]:
 
 
 def _whole_names(levels: Iterable[str], by: str) -> dict[str, str]:
-    known = dict.fromkeys(levels)
-    return {each: safe_text(setting_words(by, number_of(each)) if _needs_its_factor(each) else each) for each in known}
+    """A value that says nothing by itself (4, true, none) is named with its factor."""
+    return {
+        each: safe_text(
+            setting_words(by, number_of(each)) if each in ("true", "false", "none") or _is_number(each) else each
+        )
+        for each in dict.fromkeys(levels)
+    }
 
 
 def setting_name(factor: str, value: object) -> str:
@@ -125,11 +135,6 @@ def last_part(factor: str) -> str:
     return safe_text(factor.rpartition(".")[2])
 
 
-def _needs_its_factor(value: str) -> bool:
-    """Whether a value says nothing by itself: 4, true, none."""
-    return value in ("true", "false", "none") or _is_number(value)
-
-
 def _is_number(value: str) -> bool:
     return value.replace(".", "", 1).isascii() and value.replace(".", "", 1).isdigit()
 
@@ -143,6 +148,12 @@ def legend(names: Collection[str]) -> dict[str, Any] | None:
     return {"columns": max(1, min(4, int(_NARROW / widest))), "labelLimit": 320, "symbolOpacity": 1}
 
 
+def in_words(items: Sequence[str]) -> str:
+    """`a, b and c`."""
+    *first, last = items
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def some_of(told: Sequence[str]) -> str:
     """`a, b and 7 more`: what a sentence can hold of a list; with semicolons where commas would mislead."""
     between = "; " if any("," in each for each in told) else ", "
@@ -150,6 +161,6 @@ def some_of(told: Sequence[str]) -> str:
     return between.join(told) if left <= 0 else f"{between.join(told[:MOST_TOLD])} and {left} more"
 
 
-def not_all_drawn(count: int) -> str:
+def not_all_drawn(count: int, most: int = MOST_LANES) -> str:
     """A sentence where the chart has fewer lanes than the table has rows."""
-    return f" The first {MOST_LANES} of {count} are drawn; the table has all." if count > MOST_LANES else ""
+    return f" The first {most} of {count} are drawn; the table has all." if count > most else ""

@@ -61,7 +61,8 @@ def as_openmetrics(stores: Iterable[Numbers]) -> str:
     samples: dict[str, list[str]] = {name: [] for name in _FAMILIES}
     for each in stores:
         for name, labels, value in _samples(each):
-            samples[name].append(f"{name}{{{_labelled(labels)}}} {value!r}")
+            told = ",".join(f'{label}="{_escaped(text)}"' for label, text in labels.items())
+            samples[name].append(f"{name}{{{told}}} {value!r}")
     lines = [
         line
         for name, held in samples.items()
@@ -98,10 +99,6 @@ def _judged(each: Comparison, labels: dict[str, str]) -> Iterator[tuple[str, dic
         yield "tare_verdict", {**labels, "verdict": word}, int(word == each.verdict)
 
 
-def _labelled(labels: Mapping[str, str]) -> str:
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items())
-
-
 def _escaped(value: str) -> str:
     return safe_text(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
@@ -125,15 +122,12 @@ def events(store: Store) -> Iterator[dict[str, Any]]:
     records = store.records()
     origin_ns = min((record.start_ns for record in records), default=0)
     for pid, record in enumerate(records, start=1):
-        yield _metadata("process_name", pid, 0, f"{_label(record)}, block {record.block}, {record.state}")
+        kinds = (text(value) for name, value in record.settings.items() if name in ("platform", "workload"))
+        yield _metadata("process_name", pid, 0, f"{', '.join(kinds)}, block {record.block}, {record.state}")
         yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
         yield from _slices(store, record, pid, origin_ns)
         yield from _counters(store, record, pid, origin_ns)
         yield from _instants(store, record, pid, origin_ns)
-
-
-def _label(record: Record) -> str:
-    return ", ".join(text(value) for name, value in record.settings.items() if name in ("platform", "workload"))
 
 
 def _metadata(what: str, pid: int, tid: int, name: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ A lane's places are percentages of its width: the page draws it as SVG at any wi
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -25,9 +25,8 @@ from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.analysis.work import Place
 from tare.base.text import count_text, effect_text, quantity_text, safe_text, share_text
 from tare.records.trials import grouped
-from tare.report.figure import in_words, level_number
-from tare.report.layout import MOST_TOLD, some_of
-from tare.report.sections import ReportRow
+from tare.report.evidence import ReportRow, level_numbers, place_of
+from tare.report.layout import MOST_TOLD, in_words, some_of
 from tare.report.text.verdict import medians_of
 from tare.report.text.why import layer_name, moved_text
 
@@ -124,11 +123,8 @@ class Axis:
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
             if last - first + 1 >= _FEWEST_TICKS:
                 break
-        return tuple((self.at(n * step), _tick(n * step)) for n in range(first, last + 1))
-
-
-def _tick(share: float) -> str:
-    return "0" if abs(share) < 1e-12 else f"{100 * share:+.6g} %"
+        shares = [n * step for n in range(first, last + 1)]
+        return tuple((self.at(share), "0" if abs(share) < 1e-12 else f"{100 * share:+.6g} %") for share in shares)
 
 
 def effect_plot(
@@ -137,17 +133,16 @@ def effect_plot(
     """None where no comparison has an effect yet."""
     if not any(each.effect is not None for each in weighing.comparisons):
         return None
-    jobs = grouped(weighing.comparisons, lambda each: _place(each.level, places).job)
-    blocks: Blocks = _block_effects(weighing, shown)
-    if sum(map(len, blocks.values())) > MOST_DOTS:
-        blocks = {}
+    jobs = grouped(weighing.comparisons, lambda each: place_of(each.level, places).job)
+    blocks = _block_effects(weighing, shown)
     axes = {job: _axis(held, blocks) for job, held in jobs.items()}
-    if len(axes) > 1 and _alike(axes.values()):  # one axis where that leaves no job too small to be seen
+    widths = [axis.high - axis.low for axis in axes.values()]
+    if len(axes) > 1 and max(widths) <= BEYOND * min(widths):  # one axis where that leaves no job too small to be seen
         whole = Axis(min(each.low for each in axes.values()), max(each.high for each in axes.values()))
         axes = dict.fromkeys(axes, whole)
     numbers = level_numbers(weighing, places, hrefs)
     panels = [_panel(job, held, axes[job], places, hrefs, numbers, blocks) for job, held in jobs.items()]
-    if len({len(_place(each.level, places).factors) for each in weighing.comparisons}) > 1:  # no factor that all have
+    if len({len(place_of(each.level, places).factors) for each in weighing.comparisons}) > 1:  # no factor that all have
         panels = [
             replace(each, lanes=tuple(replace(one, factors=(one.factors[0], one.factors[-1])) for one in each.lanes))
             for each in panels
@@ -155,32 +150,7 @@ def effect_plot(
     return Plot(tuple(panels), _filters(weighing, places), legend=tuple(_legend(weighing, panels, blocks)))
 
 
-def level_numbers(weighing: Weighing, places: Mapping[str, Place], levels: Iterable[str]) -> dict[str, int]:
-    """Level -> the number of its colour: the same in every job and every chart, 0 for the baselines of the study."""
-    names: dict[str, int] = {}
-    baselines = {each.against for each in weighing.comparisons} or {weighing.against}
-    compared = {each.level for each in weighing.comparisons}
-    plain = list(dict.fromkeys(_place(level, places).name for level in sorted(baselines - compared)))
-    # Several baselines (bare metal and a container, each with one core) are told apart; one alone is grey.
-    if len(plain) == 1:
-        names[plain[0]] = 0
-    for level in levels:
-        names.setdefault(_place(level, places).name, len(names) + (0 if 0 in names.values() else 1))
-    return {level: level_number(names[_place(level, places).name]) for level in levels}
-
-
-def _place(level: str, places: Mapping[str, Place]) -> Place:
-    return places.get(level) or Place("", level)
-
-
-def _alike(axes: Iterable[Axis]) -> bool:
-    widths = [axis.high - axis.low for axis in axes]
-    return max(widths) <= BEYOND * min(widths)
-
-
-def _axis(
-    comparisons: Sequence[Comparison], blocks: Mapping[tuple[str, str], Sequence[tuple[float, str, str]]]
-) -> Axis:
+def _axis(comparisons: Sequence[Comparison], blocks: Blocks) -> Axis:
     """Wide enough for the margin, the noise and every interval; of one that is far longer than all others, a part."""
     margin = max(each.margin for each in comparisons)
     floors = [each.aa_floor for each in comparisons if each.aa_floor is not None]
@@ -206,7 +176,7 @@ def _panel(
     blocks: Blocks,
 ) -> Panel:
     made = [
-        _lane(each, order, axis, _place(each.level, places), hrefs.get(each.level, ""), numbers.get(each.level, 1))
+        _lane(each, order, axis, place_of(each.level, places), hrefs.get(each.level, ""), numbers.get(each.level, 1))
         for order, each in enumerate(comparisons)
     ]
     lanes = [
@@ -216,7 +186,7 @@ def _panel(
     if not _is_a_number(comparisons, places):
         lanes.sort(key=lambda lane: -lane.size)
     margin = max(each.margin for each in comparisons)
-    against = dict.fromkeys(_baseline_name(_place(each.against, places)) for each in comparisons)
+    against = dict.fromkeys(_baseline_name(place_of(each.against, places)) for each in comparisons)
     told = in_words(list(against)) if len(against) <= MOST_TOLD else some_of(list(against))
     return Panel(
         job=job,
@@ -238,7 +208,7 @@ def _baseline_name(place: Place) -> str:
 
 def _is_a_number(comparisons: Sequence[Comparison], places: Mapping[str, Place]) -> bool:
     """Whether the lanes have an order of their own: 1, 2 and 4 workers are not sorted by their effect."""
-    names = [dict(_place(each.level, places).factors[:1]) for each in comparisons]
+    names = [dict(place_of(each.level, places).factors[:1]) for each in comparisons]
     values = [text for held in names for text in held.values()]
     return len(set(values)) > 1 and all(any(sign.isdigit() for sign in text) for text in values)
 
@@ -273,30 +243,42 @@ def _lane(each: Comparison, order: int, axis: Axis, place: Place, href: str, num
     )
 
 
-def _block_effects(
-    weighing: Weighing, shown: Sequence[ReportRow]
-) -> dict[tuple[str, str], list[tuple[float, str, str]]]:
-    """(level, against) -> the effect of each block that holds both, with the place of its trial on the page."""
-    first = {(each.level, each.block): each for each in shown if each.value is not None and not each.twin}
+def _block_effects(weighing: Weighing, shown: Sequence[ReportRow]) -> Blocks:
+    """(level, against) -> the effect of each block that holds both, with the place of its trial on the page.
+
+    Nothing where they are too many to be drawn.
+    """
+    first: dict[str, dict[str, ReportRow]] = {}  # level -> block -> its trial
+    for row in shown:
+        if row.value is not None and not row.twin:
+            first.setdefault(row.level, {})[row.block] = row
     sides = grouped(weighing.measurements, lambda measured: measured.level)
-    found: dict[tuple[str, str], list[tuple[float, str, str]]] = {}
+    found: dict[tuple[str, str], list[tuple[float, ReportRow]]] = {}
     for each in weighing.comparisons:
         left, right, _ = together(sides.get(each.level, []), sides.get(each.against, []))
         apart = {one.trial for level in (each.level, each.against) for one in sides.get(level, [])}
         apart -= {one.trial for one in (*left, *right)}  # run again far later: the comparison leaves them out
-        for (level, block), ours in first.items():
-            theirs = first.get((each.against, block)) if level == each.level else None
+        baseline = first.get(each.against, {})
+        for block, ours in first.get(each.level, {}).items():
+            theirs = baseline.get(block)
             if theirs is None or not theirs.value or ours.value is None or {ours.trial, theirs.trial} & apart:
                 continue
-            effect = ours.value / theirs.value - 1
-            told = f"block {safe_text(block)}: {effect_text(effect)}, {quantity_text(weighing.metric, ours.value)}"
-            found.setdefault((each.level, each.against), []).append((effect, f"#{ours.anchor}", told))
-    return found
+            found.setdefault((each.level, each.against), []).append((ours.value / theirs.value - 1, ours))
+    if sum(map(len, found.values())) > MOST_DOTS:
+        return {}
+
+    def told(effect: float, row: ReportRow) -> str:
+        text = quantity_text(weighing.metric, row.value or 0.0)
+        return f"block {safe_text(row.block)}: {effect_text(effect)}, {text}"
+
+    return {
+        pair: [(effect, f"#{row.anchor}", told(effect, row)) for effect, row in held] for pair, held in found.items()
+    }
 
 
 def _filters(weighing: Weighing, places: Mapping[str, Place]) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Job, each factor, and the verdict, where lanes differ in it; in the order in which they were declared."""
-    held = [(_place(each.level, places), each) for each in weighing.comparisons]
+    held = [(place_of(each.level, places), each) for each in weighing.comparisons]
     count = max((len(place.factors) for place, _ in held), default=0)
     if any(len(place.factors) != count for place, _ in held):
         count = 0
@@ -346,7 +328,10 @@ def waterfall_plot(found: Waterfall) -> Plot | None:
         _layer_lane(layer, span, order, axis, layer in found.guilty)
         for order, (layer, span) in enumerate(zip(steps, spans, strict=True))
     ]
-    lanes.append(_total_lane(found, axis, len(lanes)))
+    size = total.effect or 0.0
+    whole = _lane(total, len(lanes), axis, Place("", "the whole container"), "#trials", 1)
+    bar = axis.span(min(0.0, size), max(0.0, size))
+    lanes.append(replace(whole, bar=bar, factors=(total.verdict,), floor=None))
     # No band for the margin: it belongs to an effect counted from zero, and a layer's counts from where its bar begins.
     panel = Panel("", "bare metal", tuple(lanes), axis.at(0.0), axis.ticks(), None, f"±{share_text(total.margin)}")
     legend = [("bar", "what a layer adds"), ("interval", "its interval, counted from where its bar begins")]
@@ -398,13 +383,6 @@ def _layer_lane(
     )
 
 
-def _total_lane(found: Waterfall, axis: Axis, order: int) -> Lane:
-    total = found.total
-    lane = _lane(total, order, axis, Place("", "the whole container"), "#trials", 1)
-    size = total.effect or 0.0
-    return replace(lane, bar=axis.span(min(0.0, size), max(0.0, size)), factors=(total.verdict,), floor=None)
-
-
 # The answer
 
 
@@ -421,26 +399,21 @@ def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, s
         if (by_how_much := _by_how_much(found, places)) is not None:
             beside = [interaction_sentence(each) for each in weighing.interactions if each.factor == "platform"]
             return word, by_how_much, " ".join([f"{phrase.capitalize()} in {every}: {spread}", *beside[:1]])
-        return word, f"{_than(phrase, found, places)} in {every}", spread[:1].upper() + spread[1:]
+        baselines = {_baseline_name(place_of(each.against, places)) for each in found}
+        if phrase in ("slower", "faster") and len(baselines) == 1:
+            phrase = f"{phrase} than {safe_text(*baselines)}"
+        return word, f"{phrase} in {every}", spread[:1].upper() + spread[1:]
     parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
     parts[0] += f" of {whole}"
     told = [f"{phrase.capitalize()}: {_spread(words[word, phrase], places)}" for word, phrase in order]
     return "mixed", "; ".join(parts), " ".join(told)
 
 
-def _than(phrase: str, found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
-    """`slower than 2 cores`, where all are compared with the same."""
-    baselines = {_baseline_name(_place(each.against, places)) for each in found}
-    return (
-        f"{phrase} than {safe_text(*baselines)}" if phrase in ("slower", "faster") and len(baselines) == 1 else phrase
-    )
-
-
 def _by_how_much(found: Sequence[Comparison], places: Mapping[str, Place]) -> str | None:
     """`1 core: 48 to 81 % longer than 2 cores`: of times that are all slower or all faster than one baseline."""
     effects = sorted(each.effect for each in found if each.effect is not None)
     levels, baselines = (
-        {_baseline_name(_place(name, places)) for name in names}
+        {_baseline_name(place_of(name, places)) for name in names}
         for names in ([each.level for each in found], [each.against for each in found])
     )
     timed = all(each.metric.endswith("_s") and not each.direction.rises for each in found)
@@ -473,7 +446,7 @@ def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
 
 
 def _who(each: Comparison, places: Mapping[str, Place]) -> str:
-    place = _place(each.level, places)
+    place = place_of(each.level, places)
     return safe_text(f"{place.job}, {place.name}" if place.job else place.name)
 
 

@@ -10,6 +10,7 @@ from golden_files import assert_as_in_file
 from paper_results import held, machine, trials
 from some_layers import container
 from some_records import because
+from tare.base.columns import display_width
 from tare.papers.claims.model import figure_words
 from tare.papers.pages.markdown import paper_markdown
 from tare.papers.pages.rows import HAZARDS, NOWHERE_MEASURED, ours_text
@@ -17,7 +18,6 @@ from tare.papers.pages.terminal import paper_text, whole_notes, whole_rows
 from tare.papers.tables.model import paper
 from tare.papers.tables.rows import Answered, Layers, Ours, answered
 from tare.records.trials import StoreTrials
-from tare.report.columns import display_width
 
 TAX = "s0-container-tax"
 LONGEST_LINE = 400  # of a table on a page

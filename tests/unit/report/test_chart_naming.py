@@ -5,7 +5,7 @@ from dataclasses import replace
 import some_weighings as some
 from tare.analysis.sentences import NO_COMMON_BLOCK, about
 from tare.report.charts.bars import step_figure
-from tare.report.charts.evidence import ReportData
+from tare.report.evidence import ReportData
 from tare.report.html import answers_of, notes_of
 from tare.report.layout import MOST_LANES, legend, level_names, not_all_drawn, some_of, varying_names
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.report.columns import Chunk, cut, cut_apart, display_width, flow, table, wrap
+from tare.base.columns import cut, display_width, wrap
+from tare.report.columns import Chunk, cut_apart, flow, table
 
 
 def test_wide_signs_take_two_cells_and_combining_ones_none() -> None:

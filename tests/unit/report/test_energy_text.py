@@ -9,8 +9,8 @@ import pytest
 from golden_files import assert_as_in_file
 from metered import BARE, DOCKER, Held, idle_trials, idled, trials
 from tare.analysis.resources.energy import energy_findings
+from tare.base.columns import display_width
 from tare.base.rulings import Ruling
-from tare.report.columns import display_width
 from tare.report.text.analyse import energy_text
 
 HOSTILE = replace(DOCKER, settings={"platform": "docker\x1b[31m</script>"})

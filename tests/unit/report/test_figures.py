@@ -18,8 +18,8 @@ from tare.analysis.model import Weighing
 from tare.records.model import Record
 from tare.report.charts.bars import phases_figure, step_figure
 from tare.report.charts.effects import effects_figure, why_figure
-from tare.report.charts.evidence import ReportData
 from tare.report.charts.trials import trials_figure
+from tare.report.evidence import ReportData, layers_found, level_order, shown_trials
 from tare.report.figure import (
     IN_PAGE,
     LEVELS,
@@ -33,7 +33,6 @@ from tare.report.figure import (
     level_colour,
     safe_json,
 )
-from tare.report.sections import level_order, shown_trials
 
 HREFS = {"bare": "#level-0", "docker": "#level-1"}
 NUMBERS = {"bare": 0, "docker": 1}
@@ -67,7 +66,7 @@ def every_figure() -> list[Figure]:
     several = some.several()
     made = [
         effects(some.weighing()), trials(some.tainted()), trials(several), step_figure(step_data(some.weighing())),
-        phases_figure(some.weighing(), HREFS), why_figure(container({"cpu": 0.3}), 0.05),
+        phases_figure(some.weighing(), HREFS), why_figure(layers_found(container({"cpu": 0.3}), 0.05)),
     ]  # fmt: skip
     return [figure for figure in made if figure is not None]
 

@@ -9,8 +9,8 @@ import pytest
 from some_weighings import comparison, weighing
 from tare.analysis.model import Comparison, Direction, Marked, Measurement
 from tare.analysis.work import Place
+from tare.report.evidence import ReportRow
 from tare.report.panels import Axis, answer_line, effect_plot, next_steps
-from tare.report.sections import ReportRow
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.043, 0.041), (-0.09, 0.92), (-0.002, 0.0013), (-0.05, 30.0)])

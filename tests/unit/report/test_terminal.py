@@ -8,8 +8,8 @@ import pytest
 import some_weighings as some
 from golden_files import assert_as_in_file
 from hostile import PAYLOADS, hostile_sample
+from tare.base.columns import display_width
 from tare.base.rulings import Ruling
-from tare.report.columns import display_width
 from tare.report.text.verdict import verdict_text
 
 ANSI = re.compile(r"\x1b\[[\d;]*m")

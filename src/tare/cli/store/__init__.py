@@ -125,7 +125,7 @@ def verify(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) -
     if as_json:
         print_json({"stores": [vars(each) for each in stores], "pages": [vars(each) for each in found]})
     else:
-        from tare.report.columns import wrap
+        from tare.base.columns import wrap
 
         for line in _told(stores, found):
             click.echo("\n".join(wrap(line, width(), indent="  ")) if sys.stdout.isatty() else line)

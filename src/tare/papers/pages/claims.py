@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tare.analysis.sentences import too_few_for_interval
+from tare.base.columns import pad, wrap
 from tare.base.text import count_text, safe_text
 from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.papers.claims.model import (
@@ -20,8 +21,7 @@ from tare.papers.claims.model import (
     figure_words,
     study_of,
 )
-from tare.report.charts.evidence import ReportData
-from tare.report.columns import pad, wrap
+from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, rows
 from tare.report.layout import legend, share_axis, tooltip
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, sensitivity_of, too_few_for_interval
+from tare.base.columns import wrap
 from tare.base.text import count_text, metric_name, safe_text, share_text
 from tare.papers.claims.model import COUNTED, NOT_MEASURED, Answer, Word
 from tare.papers.pages.claims import answer_place
@@ -34,7 +35,7 @@ from tare.papers.pages.rows import (
 )
 from tare.papers.tables.rows import NOT_HERE, WORDS, Answered, Layers, Ours, layers
 from tare.records.trials import collected, grouped
-from tare.report.columns import table, wrap
+from tare.report.columns import table
 from tare.report.text.why import layer_name
 
 _INDENT = "  "

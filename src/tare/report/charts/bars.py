@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
 from tare.base.text import in_units, metric_name, quantity_text, safe_text, scaled, share_text, time_text
-from tare.report.charts.evidence import ReportData
-from tare.report.figure import Cell, Figure, in_words, part_colour, rows
+from tare.report.evidence import ReportData
+from tare.report.figure import Cell, Figure, part_colour, rows
 from tare.report.layout import (
     LANE,
     MOST_LANES,
     axis_title,
     figures_above,
+    in_words,
     label_above,
     legend,
     level_names,
@@ -27,6 +28,11 @@ STEP_MEAN = "step_mean_s"
 STEP_MEANS = ("stall_mean_s", "pre_process_mean_s", "copy_mean_s", "compute_mean_s", "post_process_mean_s",
               "overhead_mean_s")  # fmt: skip
 
+# Name, title, and the parts in their order.
+KINDS = (
+    ("training-parts", "Forward, backward and optimiser step", ("forward_s", "backward_s", "optimiser_s")),
+    ("request-parts", "Pre-process, inference and post-process", ("pre_process_s", "inference_s", "post_process_s")),
+)
 _AXIS = {"tickCount": 6}
 _TIME = "time_s"
 
@@ -70,7 +76,11 @@ def phases_figure(weighing: Weighing, level_hrefs: Mapping[str, str]) -> Figure 
     """Opening the platform, going in, the run itself, closing it; None where no phases were recorded."""
     parts = {level: known for level, known in _in_order(weighing.phases, level_hrefs).items() if known}
     names = {phase: safe_text(phase) for known in parts.values() for phase in known}
-    reading = _phases_reading(weighing, parts)
+    called, told = level_names(parts, weighing.by), []
+    for level, known in parts.items():
+        around = sum(seconds for phase, seconds in known.items() if phase in ("open", "close"))
+        told.append(f"{called[level]} {time_text(around)}")
+    reading = f"To be made and removed the platform takes: {some_of(told)}; the rest outside the run is tare's own."
     return bars_figure("phases", "What a trial is made of", reading, weighing, parts, names, level_hrefs)
 
 
@@ -104,9 +114,14 @@ def bars_figure(
     called = level_names(parts, weighing.by)
     drawn = {called[level]: known for level, known in list(parts.items())[:MOST_LANES]}
     chart = stacked(drawn, {part: names[part] for part in order}, metric)
-    body = _rows(parts, order, level_hrefs, metric)
+    body = []
+    for level, known in parts.items():
+        href = level_hrefs.get(level, "")
+        texts = {part: quantity_text(metric, amount) for part, amount in known.items()}
+        amounts = (Cell(texts.get(part, "not measured"), href, numeric=True) for part in order)
+        body.append((Cell(level, href), *amounts))
     headers = ("level", *(names[part] for part in order))
-    return Figure(name, title, f"{reading}{not_all_drawn(len(parts))}", chart, headers, body)
+    return Figure(name, title, f"{reading}{not_all_drawn(len(parts))}", chart, headers, tuple(body))
 
 
 def stacked(parts: Parts, names: Mapping[str, str], metric: str = _TIME) -> dict[str, Any]:
@@ -150,17 +165,6 @@ def stacked(parts: Parts, names: Mapping[str, str], metric: str = _TIME) -> dict
     }  # fmt: skip
 
 
-def _rows(
-    parts: Parts, order: Sequence[str], level_hrefs: Mapping[str, str], metric: str
-) -> tuple[tuple[Cell, ...], ...]:
-    rows = []
-    for level, known in parts.items():
-        texts = {part: quantity_text(metric, amount) for part, amount in known.items()}
-        figures = (Cell(texts.get(part, "not measured"), level_hrefs.get(level, ""), numeric=True) for part in order)
-        rows.append((Cell(level, level_hrefs.get(level, "")), *figures))
-    return tuple(rows)
-
-
 def shares_told(weighing: Weighing, parts: Parts, names: Mapping[str, str]) -> str:
     """`bare: fetch stall 12 % and compute 88 %; docker: ...`, of as many levels as a sentence holds."""
     called, told = level_names(parts, weighing.by), []
@@ -170,21 +174,6 @@ def shares_told(weighing: Weighing, parts: Parts, names: Mapping[str, str]) -> s
             shares = [f"{names[part]} {share_text(value / total)}" for part, value in known.items()]
             told.append(f"{called[level]}: {in_words(shares)}")
     return some_of(told)
-
-
-def _phases_reading(weighing: Weighing, parts: Parts) -> str:
-    called, told = level_names(parts, weighing.by), []
-    for level, known in parts.items():
-        around = sum(seconds for phase, seconds in known.items() if phase in ("open", "close"))
-        told.append(f"{called[level]} {time_text(around)}")
-    return f"To be made and removed the platform takes: {some_of(told)}; the rest outside the run is tare's own."
-
-
-# Name, title, and the parts in their order.
-KINDS = (
-    ("training-parts", "Forward, backward and optimiser step", ("forward_s", "backward_s", "optimiser_s")),
-    ("request-parts", "Pre-process, inference and post-process", ("pre_process_s", "inference_s", "post_process_s")),
-)
 
 
 def compute_figures(weighing: Weighing, level_hrefs: Mapping[str, str]) -> list[Figure]:

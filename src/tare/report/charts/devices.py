@@ -1,31 +1,45 @@
-"""Devices and effect: what a level costs on each of them, over all of them, and on one more."""
+"""The devices of a fleet: what a level costs on each, over all and on one more, as a figure and as a section."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity
 from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
-from tare.report.charts.evidence import ReportData
 from tare.report.figure import Cell, Figure, rows
-from tare.report.layout import share_axis, some_of, tooltip
-from tare.report.text.analyse import WORDS, effect_rows, population_name, standing_row
+from tare.report.layout import not_all_drawn, share_axis, some_of, tooltip, with_room
+from tare.report.text.analyse import (
+    EFFECT_HEADS,
+    MOST_SPREADS,
+    SPREAD_HEADS,
+    STANDING_HEADS,
+    WORDS,
+    could_see,
+    effect_rows,
+    effect_title,
+    fleet_notes,
+    population_name,
+    population_sentence,
+    spread_rows,
+    spread_title,
+    standing_row,
+)
 
 MOST = 60  # lanes that a figure holds; the table has all
 LANE = 22  # pixels
 DEVICE, UNLIKE, ALL = "a device", "outlier among identical devices", "over devices"
 COLOURS = {DEVICE: "@level-1", UNLIKE: "@slower", ALL: "@ink"}
 SHAPES = {DEVICE: "circle", UNLIKE: "square", ALL: "diamond"}
-
-
+_NUMERIC = frozenset({"effect", "95 % interval", "blocks", "groups", "deviation", "of the variance", "trials",
+                      "from the others", "its own"})  # fmt: skip
 _LINES = "Behind is the margin; the thin lines are where one more device is expected."
 
 
-def devices_figure(evidence: ReportData) -> Figure | None:
+def devices_figure(fleet: Fleet) -> Figure | None:
     """The effect on each device of a fleet; where nothing is compared, how far each lies from identical devices."""
-    fleet = evidence.fleet
-    if fleet is None or not fleet.quantities:
+    if not fleet.quantities:
         return None
     quantity = fleet.quantities[0]
     return _of_effects(fleet, quantity) if quantity.effects else _of_standings(quantity)
@@ -40,9 +54,9 @@ def _of_effects(fleet: Fleet, quantity: Quantity) -> Figure:
     title = f"Effect on {metric_name(quantity.metric)}, device by device"
     told = [_told(effect, each, several) for effect in quantity.effects for each in effect.populations[:1]]
     reading = f"O{some_of(told)[1:]}. {_LINES}" if told else "Too few devices to say what holds for devices in general."
-    return Figure(
-        "devices", title, f"{reading}{_not_all(lanes)}", _chart(lanes, fleet.margin), headers, _cells(body, 3)
-    )
+    reading += not_all_drawn(len(lanes), MOST)
+    cells = _cells(body, [place >= 3 for place in range(len(headers))])
+    return Figure("devices", title, reading, _chart(lanes, fleet.margin), headers, cells)
 
 
 def _of_standings(quantity: Quantity) -> Figure | None:
@@ -53,12 +67,12 @@ def _of_standings(quantity: Quantity) -> Figure | None:
     ]
     if not lanes:
         return None
-    headers = ("device", "type", "trials", "from the others", "95 % interval", "its own", "")
     odd = [each.device for each in quantity.standings if each.unlike]
     reading = f"Outliers among identical devices: {some_of(odd)}." if odd else "No outlier among identical devices."
     title = f"{metric_name(quantity.metric)[:1].upper()}{metric_name(quantity.metric)[1:]}, each device in its type"
-    body = [standing_row(each) for each in quantity.standings]
-    return Figure("devices", title, f"{reading}{_not_all(lanes)}", _chart(lanes, None), headers, _cells(body, 2))
+    reading += not_all_drawn(len(lanes), MOST)
+    cells = _cells(map(standing_row, quantity.standings), [place >= 2 for place in range(len(STANDING_HEADS))])
+    return Figure("devices", title, reading, _chart(lanes, None), STANDING_HEADS, cells)
 
 
 def _lanes(effect: Effect, several: bool, odd: set[tuple[str, tuple[str, str] | None]]) -> list[dict[str, Any]]:
@@ -97,19 +111,20 @@ def _told(effect: Effect, found: Population, several: bool) -> str:
     )
 
 
-def _not_all(lanes: Sequence[Mapping[str, Any]]) -> str:
-    return f" The first {MOST} of {len(lanes)} are drawn; the table has all." if len(lanes) > MOST else ""
-
-
-def _cells(body: Sequence[Sequence[str]], words: int) -> tuple[tuple[Cell, ...], ...]:
-    return tuple(tuple(Cell(text, numeric=place >= words) for place, text in enumerate(row)) for row in body)
+def _cells(body: Iterable[Sequence[str]], numeric: Sequence[bool]) -> tuple[tuple[Cell, ...], ...]:
+    return tuple(
+        tuple(Cell(text, numeric=is_number) for text, is_number in zip(row, numeric, strict=True)) for row in body
+    )
 
 
 def _chart(every: Sequence[Mapping[str, Any]], margin: float | None) -> dict[str, Any]:
     """The margin behind; of what holds over devices a thin line for one more device, and its mean down the figure."""
     lanes = list(every[:MOST])
     kinds = [kind for kind in COLOURS if any(lane["kind"] == kind for lane in lanes)]
-    scale = {"domain": _reach(lanes, margin), "nice": False, "clamp": True}
+    # Wide enough for every interval; how far one more device may lie is cut where it would dwarf them.
+    ends = [0.0] if margin is None else [0.0, margin, -margin]
+    ends += [lane[key] for lane in lanes for key in ("effect", "low", "high") if lane[key] is not None]
+    scale = {"domain": with_room(ends), "nice": False, "clamp": True}
     across = {"type": "quantitative", "scale": scale, "axis": share_axis("difference")}
     down = {"field": "lane", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 130}}
     colour = {"field": "kind", "scale": {"domain": kinds, "range": [COLOURS[kind] for kind in kinds]}, "title": None}
@@ -117,10 +132,12 @@ def _chart(every: Sequence[Mapping[str, Any]], margin: float | None) -> dict[str
     means = [lane for lane in lanes if "next_low" in lane]
     known = [lane for lane in lanes if lane["low"] is not None]
     shape = {"field": "kind", "scale": {"domain": kinds, "range": [SHAPES[kind] for kind in kinds]}, "title": None}
+    band = [] if margin is None else [{"from": -margin, "to": margin, "what": f"margin, ±{share_text(margin)}"}]
     return {
         "height": {"step": LANE},
         "layer": [
-            *_band(margin, across),
+            {"data": rows(band), "mark": {"type": "rect", "color": "@band"},
+             "encoding": {"x": {"field": "from", **across}, "x2": {"field": "to"}, "tooltip": tooltip(what="band")}},
             {"data": rows([{"at": 0.0}]), "mark": {"type": "rule", "color": "@ink"},
              "encoding": {"x": {"field": "at", **across}}},
             {"data": rows(means[:1]), "mark": {"type": "rule", "color": "@quiet", "strokeDash": [4, 3]},
@@ -137,17 +154,46 @@ def _chart(every: Sequence[Mapping[str, Any]], margin: float | None) -> dict[str
     }  # fmt: skip
 
 
-def _band(margin: float | None, across: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if margin is None:
-        return []
-    ends = rows([{"from": -margin, "to": margin, "what": f"margin, ±{share_text(margin)}"}])
-    encoding = {"x": {"field": "from", **across}, "x2": {"field": "to"}, "tooltip": tooltip(what="band")}
-    return [{"data": ends, "mark": {"type": "rect", "color": "@band"}, "encoding": encoding}]
+# The section of the page: sentences and tables.
 
 
-def _reach(lanes: Sequence[Mapping[str, Any]], margin: float | None) -> list[float]:
-    """Wide enough for every interval; how far one more device may lie is cut where it would dwarf them."""
-    ends = [0.0] if margin is None else [0.0, margin, -margin]
-    ends += [lane[key] for lane in lanes for key in ("effect", "low", "high") if lane[key] is not None]
-    room = 0.08 * (max(ends) - min(ends) or 0.01)
-    return [min(ends) - room, max(ends) + room]
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One table."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesSection:
+    """What holds for devices, and which is an outlier among identical devices."""
+
+    sentences: tuple[str, ...]
+    sheets: tuple[Sheet, ...]
+
+
+def devices_section(found: Fleet) -> DevicesSection:
+    """The headline figure's; `tare analyse devices` has the others."""
+    told: list[str] = []
+    sheets: list[Sheet] = []
+    for quantity in found.quantities:
+        told += [each.sentence for each in quantity.odd]  # a name stays as it is written
+        for effect in quantity.effects:
+            told += [_title(f"{effect_title(effect)}: {population_sentence(each)}") for each in effect.populations]
+        told += [*could_see(quantity), *fleet_notes(quantity)]
+        name = metric_name(quantity.metric)
+        tables = [
+            *((effect_title(each), EFFECT_HEADS, effect_rows(each)) for each in quantity.effects),
+            ("each device among identical devices", STANDING_HEADS, list(map(standing_row, quantity.standings))),
+            *((spread_title(each), SPREAD_HEADS, spread_rows(each)) for each in quantity.spreads[:MOST_SPREADS]),
+        ]
+        for title, heads, body in tables:
+            cells = _cells(body, [head in _NUMERIC for head in heads])
+            sheets.append(Sheet(_title(f"{name}: {title}"), heads, cells))
+    return DevicesSection((*told, *found.notes), tuple(sheets))
+
+
+def _title(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"

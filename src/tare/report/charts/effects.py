@@ -7,26 +7,30 @@ from typing import Any
 
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.sentences import effect_of, interval_of, open_reason, verdict_phrase, verdict_word
-from tare.analysis.why.layers import LayerCost, Waterfall, waterfall
-from tare.base.errors import TareError
+from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.base.text import effect_text, safe_text, share_text
-from tare.records.model import Record
-from tare.report.figure import Cell, Figure, in_words, level_colour, rows, shape_of
+from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
 from tare.report.layout import (
     LANE,
     MOST_LANES,
     MOST_TOLD,
     figures_above,
+    in_words,
     label_above,
     level_names,
     not_all_drawn,
     share_axis,
     some_of,
     tooltip,
+    with_room,
     zero_mark,
 )
 from tare.report.panels import layer_spans
 from tare.report.text.why import layer_name, moved_text
+
+_HEADERS = ("level", "metric", "effect", "interval", "margin", "verdict")
+_WATERFALL_HEADERS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
+_SURE, _UNSURE = "surely slower with it", "not surely"
 
 
 def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str], numbers: Mapping[str, int]) -> Figure | None:
@@ -38,14 +42,7 @@ def effects_figure(weighing: Weighing, level_hrefs: Mapping[str, str], numbers: 
     reading = f"{_reading(headline, names)}{not_all_drawn(len(headline))}"
     what = f"{weighing.called}, against {names[weighing.against]}"
     chart = _chart(headline[:MOST_LANES], numbers, names, what)
-    return Figure("effects", f"Effect on {what}", reading, chart, _HEADERS, _rows(headline, level_hrefs))
-
-
-_HEADERS = ("level", "metric", "effect", "interval", "margin", "verdict")
-
-
-def _rows(comparisons: Sequence[Comparison], level_hrefs: Mapping[str, str]) -> tuple[tuple[Cell, ...], ...]:
-    return tuple(
+    body = tuple(
         (
             Cell(each.level, level_hrefs.get(each.level, "")),
             Cell(each.called),
@@ -54,8 +51,9 @@ def _rows(comparisons: Sequence[Comparison], level_hrefs: Mapping[str, str]) -> 
             Cell(f"±{share_text(each.margin)}", numeric=True),
             Cell(verdict_phrase(each)),
         )
-        for each in comparisons
+        for each in headline
     )
+    return Figure("effects", f"Effect on {what}", reading, chart, _HEADERS, body)
 
 
 def _chart(
@@ -68,17 +66,41 @@ def _chart(
     claimed = [_lane(each, names[each.level], numbers.get(each.level, 1)) for each in headline]
     margin = max(each.margin for each in headline)
     floors = [each.aa_floor for each in headline if each.aa_floor is not None]
-    scale = {"domain": _reach(headline), "nice": False, "clamp": True}
+    # Wide enough for the margin, the floor and every interval.
+    reach = [0.0]
+    for each in headline:
+        reach += [each.margin, -each.margin]
+        reach += [value for value in (each.effect, each.low, each.high) if value is not None]
+        reach += [each.aa_floor, -each.aa_floor] if each.aa_floor is not None else []
+    scale = {"domain": with_room(reach), "nice": False, "clamp": True}
     across = {"type": "quantitative", "scale": scale, "axis": share_axis(f"change of {what}")}
+    colours, shapes = (list(dict.fromkeys(lane[key] for lane in claimed)) for key in ("colour", "shape"))
+    colour = {
+        "field": "colour",
+        "scale": {"domain": colours, "range": [f"@{colour}" for colour in colours]},
+        "legend": None,
+    }
+    shape = {"field": "shape", "scale": {"domain": shapes, "range": shapes}, "legend": None}
+    told = tooltip(label="what", figures="effect and interval")
     layers: list[dict[str, Any]] = [
         _band(margin, "@band", f"declared margin, ±{share_text(margin)}", edge="@band-edge"),
         *([_band(max(floors), "@floor", f"A/A noise floor, ±{share_text(max(floors))}")] if floors else []),
         zero_mark(across),
-        _interval(claimed),
-        _point(claimed, across),
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": {"type": "rule", "strokeWidth": 2.5},
+            "encoding": {
+                "x": {"field": "low", "type": "quantitative"}, "x2": {"field": "high"}, "color": colour,
+                "tooltip": told,
+            },
+        },
+        {
+            "mark": {"type": "point", "size": 110, "opacity": 1},
+            "encoding": {"x": {"field": "effect", **across}, "color": colour, "shape": shape, "tooltip": told},
+        },
         label_above("label"),
         figures_above("figures"),
-    ]
+    ]  # fmt: skip
     return {
         "data": rows(claimed),
         "height": {"step": LANE},
@@ -88,29 +110,16 @@ def _chart(
     }
 
 
-def _reach(headline: Sequence[Comparison]) -> list[float]:
-    """Wide enough for the margin, the floor and every interval."""
-    reach = [0.0]
-    for each in headline:
-        reach += [each.margin, -each.margin]
-        reach += [value for value in (each.effect, each.low, each.high) if value is not None]
-        reach += [each.aa_floor, -each.aa_floor] if each.aa_floor is not None else []
-    room = 0.08 * (max(reach) - min(reach) or 0.01)
-    return [min(reach) - room, max(reach) + room]
-
-
 def _lane(each: Comparison, label: str, number: int) -> dict[str, Any]:
+    figures = effect_of(each)
+    if each.low is not None:  # why there is no interval would not fit beside the label
+        figures += f"  {interval_of(each)}"
     return {
         "lane": f"{label} {safe_text(each.metric)}", "label": label,
         "effect": each.effect, "low": each.low, "high": each.high,
-        "figures": _figures(each).replace("-", "\N{MINUS SIGN}"),
+        "figures": figures.replace("-", "\N{MINUS SIGN}"),
         "colour": level_colour(number)[1:], "shape": shape_of(number),
     }  # fmt: skip
-
-
-def _figures(each: Comparison) -> str:
-    """The effect, with its interval where there is one: why there is none would not fit beside the label."""
-    return effect_of(each) if each.low is None else f"{effect_of(each)}  {interval_of(each)}"
 
 
 def _band(reach: float, colour: str, name: str, edge: str = "") -> dict[str, Any]:
@@ -129,42 +138,6 @@ def _band(reach: float, colour: str, name: str, edge: str = "") -> dict[str, Any
     }  # fmt: skip
 
 
-def _interval(lanes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    colours = list(dict.fromkeys(lane["colour"] for lane in lanes))
-    return {
-        "transform": [{"filter": "isValid(datum.low)"}],
-        "mark": {"type": "rule", "strokeWidth": 2.5},
-        "encoding": {
-            "x": {"field": "low", "type": "quantitative"},
-            "x2": {"field": "high"},
-            "color": {
-                "field": "colour",
-                "scale": {"domain": colours, "range": [f"@{colour}" for colour in colours]},
-                "legend": None,
-            },
-            "tooltip": tooltip(label="what", figures="effect and interval"),
-        },
-    }
-
-
-def _point(lanes: Sequence[Mapping[str, Any]], across: Mapping[str, Any]) -> dict[str, Any]:
-    colours = list(dict.fromkeys(lane["colour"] for lane in lanes))
-    shapes = list(dict.fromkeys(lane["shape"] for lane in lanes))
-    return {
-        "mark": {"type": "point", "size": 110, "opacity": 1},
-        "encoding": {
-            "x": {"field": "effect", **across},
-            "color": {
-                "field": "colour",
-                "scale": {"domain": colours, "range": [f"@{colour}" for colour in colours]},
-                "legend": None,
-            },
-            "shape": {"field": "shape", "scale": {"domain": shapes, "range": shapes}, "legend": None},
-            "tooltip": tooltip(label="what", figures="effect and interval"),
-        },
-    }
-
-
 def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
     inside = [each for each in headline if each.verdict == "equivalent"]
     outside = [each for each in headline if each.verdict in ("slower", "faster")]
@@ -173,7 +146,9 @@ def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
     parts = []
     if inside:
         lies = "interval of {} lies" if len(inside) == 1 else "intervals of {} lie"
-        parts.append(f"the whole {lies.format(_named(inside, names))} inside the margin of ±{margin}")
+        told = [names[each.level] for each in inside]
+        named = in_words(told) if len(told) <= MOST_TOLD else some_of(told)
+        parts.append(f"the whole {lies.format(named)} inside the margin of ±{margin}")
     if outside:
         told = [f"{names[each.level]} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
         parts.append(some_of(told))
@@ -184,34 +159,13 @@ def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
     return f"{sentence[:1].upper() if inside else sentence[:1]}{sentence[1:]}."
 
 
-def _named(comparisons: Sequence[Comparison], names: Mapping[str, str]) -> str:
-    told = [names[each.level] for each in comparisons]
-    return in_words(told) if len(told) <= MOST_TOLD else some_of(told)
-
-
-_WATERFALL_HEADERS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
-_SURE, _UNSURE = "surely slower with it", "not surely"
-
-
-def layers_found(records: Sequence[Record], margin: float) -> Waterfall | None:
-    """None unless the store holds containers of different layers, and bare metal to compare them with."""
-    ours = [record.settings for record in records if record.settings.get("platform") == "runc"]
-    made = {str(settings.get("platform.isolation")) for settings in ours}
-    if len(made) < 2:
-        return None
-    try:
-        return waterfall(records, margin=margin)
-    except TareError:  # no usable trial of bare metal: there is nothing to stand on
-        return None
-
-
-def why_figure(records: Sequence[Record], margin: float) -> Figure | None:
+def why_figure(found: Waterfall | None) -> Figure | None:
     """None unless the store holds containers of different layers."""
-    found = layers_found(records, margin)
     if found is None:
         return None
     title, reading = "What the container is made of, layer by layer", waterfall_reading(found)
-    return Figure("why", title, reading, _waterfall_chart(found), _WATERFALL_HEADERS, tuple(map(_row, found.layers)))
+    body = tuple(map(_row, found.layers))
+    return Figure("why", title, reading, _waterfall_chart(found), _WATERFALL_HEADERS, body)
 
 
 def waterfall_reading(found: Waterfall) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tare.analysis.choose.configurations import Configuration, centres, configurations, models_apart
 from tare.analysis.choose.front import on_front
-from tare.analysis.choose.modes import Columns, ModeTable, modes_of
-from tare.analysis.choose.predictions import Answer, predict
 from tare.analysis.model import Estimate
 from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, energy_facts, record_observations
 from tare.analysis.work import (
@@ -26,10 +24,23 @@ from tare.base.text import count_text, metric_name, quantity_text, safe_text, sc
 from tare.records.model import Record, varied
 from tare.records.trials import TrialRow, grouped
 from tare.report.charts.bars import Parts, bars_figure
-from tare.report.charts.evidence import ReportData
-from tare.report.figure import Cell, Figure, in_words, part_colour, rows, shape_of
-from tare.report.layout import axis_title, last_part, legend, level_names, setting_name, some_of, tooltip
+from tare.report.evidence import ReportData
+from tare.report.figure import Cell, Figure, part_colour, rows, shape_of
+from tare.report.layout import axis_title, in_words, last_part, legend, level_names, setting_name, some_of, tooltip
 
+if TYPE_CHECKING:
+    from tare.analysis.choose.modes import Columns, ModeTable
+    from tare.analysis.choose.predictions import Answer
+
+FEWEST = 3  # two points make a comparison, and no front
+WIDE = 5  # times the smallest: then the axis is logarithmic
+PAIRS = (("time_token_s", "energy_token_j"), ("step_s", "energy_step_j"), ("wall_s", "energy_j"))
+ALL = "all configurations"
+TEACH, FEWEST_PREDICTED = 4, 8  # the papers' four modes; fewer held out than taught would show little
+MOST = 400  # modes of a workload: more take too long for a report
+CLOCKS = ("_mhz", "_khz", "_hz")
+FIGURES = ("time", "energy")
+MEASURED: tuple[tuple[str, str | None], ...] = (*PAIRS, *((time, None) for time, _ in PAIRS))  # time alone is enough
 _OF_ONE = {"energy_token_j": "token", "energy_step_j": ""}  # what the energy is of; "": what the study calls a step
 _NAMES = {
     BASELOAD: "baseload: the idle device in the same time",
@@ -47,7 +58,10 @@ def energy_figure(evidence: ReportData) -> Figure | None:
     metric = next((each for each in _OF_ONE if all(each in found for found in ordered.values())), ENERGY)
     parts = {level: _parts(found, metric) for level, found in ordered.items()}
     title = f"Energy of a {_OF_ONE.get(metric, 'run') or evidence.weighing.unit}: baseload and incremental"
-    reading = f"{_told(evidence, parts)} Measured: {in_words(_scopes(evidence))}."
+    measured = [record for records in evidence.usable().values() for record in records if ENERGY in record.metrics]
+    # What the joules are of: a module, a GPU, all behind a wall meter.
+    scopes = dict.fromkeys(safe_text(energy_facts(record).get("scope") or "not recorded") for record in measured)
+    reading = f"{_told(evidence, parts)} Measured: {in_words(list(scopes) or ['not recorded'])}."
     return bars_figure("energy", title, reading, evidence.weighing, parts, _NAMES, evidence.level_hrefs, ENERGY)
 
 
@@ -72,19 +86,6 @@ def _told(evidence: ReportData, parts: Parts) -> str:
         return f"The idle device would have drawn {some_of(split)}."
     whole = [f"{called[level]} {quantity_text(ENERGY, known[ENERGY])}" for level, known in parts.items()]
     return f"Medians of {some_of(whole)}; `tare device baseload` measures the idle device's share."
-
-
-def _scopes(evidence: ReportData) -> list[str]:
-    """What the joules are of: a module, a GPU, all behind a wall meter."""
-    held = [record for records in evidence.usable().values() for record in records if ENERGY in record.metrics]
-    told = dict.fromkeys(safe_text(energy_facts(record).get("scope") or "not recorded") for record in held)
-    return list(told) or ["not recorded"]
-
-
-FEWEST = 3  # two points make a comparison, and no front
-WIDE = 5  # times the smallest: then the axis is logarithmic
-PAIRS = (("time_token_s", "energy_token_j"), ("step_s", "energy_step_j"), ("wall_s", "energy_j"))
-ALL = "all configurations"
 
 
 class Spot(NamedTuple):
@@ -170,18 +171,17 @@ def _figure(spots: Sequence[Spot], time: str, energy: str, unit: str) -> Figure:
     headers = ("job", "configuration", *called, "trials", "on the front")
     title = f"{called[0]} against {called[1]}, with the front"
     chart = _chart(spots, jobs, time, energy, called)
-    return Figure("time-energy", title[:1].upper() + title[1:], reading, chart, headers,
-                  tuple(_row(spot, time, energy) for spot in spots))  # fmt: skip
+    body = []
+    for spot in spots:
+        figures = (quantity_text(time, spot.time_s), quantity_text(energy, spot.energy_j), f"{spot.n:,}")
+        numbers = (Cell(text, "#trials", numeric=True) for text in figures)
+        front = Cell("yes" if spot.on_front else "no")
+        body.append((Cell(spot.job), Cell(spot.where, "#trials"), *numbers, front))
+    return Figure("time-energy", title[:1].upper() + title[1:], reading, chart, headers, tuple(body))
 
 
 def _both(spot: Spot, time: str, energy: str) -> str:
     return f"{quantity_text(time, spot.time_s)}, {quantity_text(energy, spot.energy_j)}"
-
-
-def _row(spot: Spot, time: str, energy: str) -> tuple[Cell, ...]:
-    figures = (quantity_text(time, spot.time_s), quantity_text(energy, spot.energy_j), f"{spot.n:,}")
-    numbers = (Cell(text, "#trials", numeric=True) for text in figures)
-    return Cell(spot.job), Cell(spot.where, "#trials"), *numbers, Cell("yes" if spot.on_front else "no")
 
 
 def _chart(
@@ -236,21 +236,21 @@ def _scale(values: Sequence[float]) -> dict[str, Any]:
     return {"type": "log", "nice": False, "padding": 14} if wide else {"zero": False}
 
 
-TEACH, FEWEST_PREDICTED = 4, 8  # the papers' four modes; fewer held out than taught would show little
-MOST = 400  # modes of a workload: more take too long for a report
-CLOCKS = ("_mhz", "_khz", "_hz")
-FIGURES = ("time", "energy")
-MEASURED: tuple[tuple[str, str | None], ...] = (*PAIRS, *((time, None) for time, _ in PAIRS))  # time alone is enough
-
 Told: TypeAlias = Mapping[str, Any]
 
 
 def predicted_figures(evidence: ReportData) -> list[Figure]:
     """Time and, if measured, energy of the held-out modes; none where no clock was varied or modes are few."""
     records = [record for held in evidence.usable().values() for record in held]
-    columns = _columns(records)
-    if columns is None:
+    features = _features(records)
+    known = {metric for record in records for metric in record.compared}
+    pair = next((pair for pair in MEASURED if known.issuperset(filter(None, pair))), None)
+    if pair is None or not any(name.endswith(CLOCKS) for name in features):
         return []
+    from tare.analysis.choose.modes import Columns  # only here: what predicts is not for every report
+    from tare.analysis.choose.predictions import predict
+
+    columns = Columns(tuple(features), *pair)
     try:
         table = _table(evidence, records, columns)
         answers = predict(table, measured=TEACH, count_next=0) if table is not None else []
@@ -260,19 +260,6 @@ def predicted_figures(evidence: ReportData) -> list[Figure]:
     told = zip(FIGURES, columns.figures, strict=False)  # time may be the only one
     unit = evidence.weighing.unit
     return [_predicted_figure(name, metric, varying, answers, unit) for name, metric in told if answers]
-
-
-def _columns(records: Sequence[Record]) -> Columns | None:
-    """What makes a mode and what was measured in it; None where no clock was varied."""
-    features = _features(records)
-    pair = next((pair for pair in MEASURED if all(_have(records, metric) for metric in pair if metric)), None)
-    if pair is None or not any(name.endswith(CLOCKS) for name in features):
-        return None
-    return Columns(tuple(features), *pair)
-
-
-def _have(records: Iterable[Record], metric: str) -> bool:
-    return any(metric in record.compared for record in records)
 
 
 def _features(records: Sequence[Record]) -> list[str]:
@@ -287,17 +274,15 @@ def _features(records: Sequence[Record]) -> list[str]:
 
 
 def _table(evidence: ReportData, records: Sequence[Record], columns: Columns) -> ModeTable | None:
+    from tare.analysis.choose.modes import modes_of
+
     told = _by_job(records, columns.features, columns.figures)
     whole = [each for each in told if all(metric in each.metrics for metric in columns.figures)]
-    modes = Counter(group for group, _ in {(each.group, _mode(each)) for each in whole})
+    modes = Counter(group for group, _ in {(each.group, tuple(sorted(each.settings.items()))) for each in whole})
     enough = [each for each in whole if FEWEST_PREDICTED <= modes[each.group] <= MOST]
     if not enough or evidence.store is None:
         return None
     return modes_of(evidence.store.path, enough, columns)
-
-
-def _mode(each: TrialRow) -> tuple[Any, ...]:
-    return tuple(sorted(each.settings.items()))
 
 
 def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: Sequence[Answer], unit: str) -> Figure:
@@ -308,9 +293,14 @@ def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: 
         f"{some_of(errors)}; on the line they would be exact."
     )
     headers = ("workload", "mode", "measured", "predicted", "between", "off by")
-    body = tuple(_predicted_row(row) for row in told)
-    return Figure(f"predicted-{name}", f"{metric_name(metric, unit).capitalize()}: predicted against measured", reading,
-                  _predicted_chart(metric, told), headers, body)  # fmt: skip
+    body = []
+    for row in told:
+        figures = (Cell(row[key], "#trials", numeric=True) for key in ("was", "shown"))
+        body.append(
+            (Cell(row["job"]), Cell(row["mode"]), *figures, Cell(row["between"]), Cell(row["off"], numeric=True))
+        )
+    title = f"{metric_name(metric, unit).capitalize()}: predicted against measured"
+    return Figure(f"predicted-{name}", title, reading, _predicted_chart(metric, told), headers, tuple(body))
 
 
 def _held_out(name: str, metric: str, features: Sequence[str], answer: Answer) -> list[Told]:
@@ -334,11 +324,6 @@ def _held_out(name: str, metric: str, features: Sequence[str], answer: Answer) -
 
 def _job(answer: Answer) -> str:
     return "all" if answer.group is None else safe_text(answer.group)
-
-
-def _predicted_row(told: Told) -> tuple[Cell, ...]:
-    figures = (Cell(told[key], "#trials", numeric=True) for key in ("was", "shown"))
-    return Cell(told["job"]), Cell(told["mode"]), *figures, Cell(told["between"]), Cell(told["off"], numeric=True)
 
 
 def _predicted_chart(metric: str, told: Sequence[Told]) -> dict[str, Any]:

@@ -10,41 +10,42 @@ from typing import TypeAlias
 from tare.analysis.kernel.model import traced_trials
 from tare.base.text import in_units, safe_text
 from tare.report.charts.bars import compute_figures, phases_figure, step_figure
-from tare.report.charts.devices import devices_figure
 from tare.report.charts.effects import effects_figure, why_figure
 from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
-from tare.report.charts.evidence import ReportData
-from tare.report.charts.kernel import (
-    counters_figure,
-    faults_figure,
-    hot_pages_figure,
-    hrefs_of,
-    intervals_figure,
-    reasons_figure,
-)
 from tare.report.charts.resources import epochs_figure, over_time, violins
 from tare.report.charts.trials import trials_figure
 from tare.report.charts.varied import latency_figure, scale_up, time_power_figures
+from tare.report.evidence import ReportData
 from tare.report.figure import Figure
 
 
 def traced_figures(evidence: ReportData) -> list[Figure]:
     """None without a store, or where no trial of it was traced."""
-    trials = traced_trials(evidence.store) if evidence.store is not None else []
-    if not trials or evidence.store is None:
+    store = evidence.store
+    trials = traced_trials(store) if store is not None else []
+    if store is None or not trials:
         return []
-    from tare.report.charts.nvm import layer_figure  # brings the compiler: not for a store without traces
+    from tare.report.charts import kernel  # brings what reads traces: not for a store without them
 
-    hrefs = hrefs_of(trials, evidence.level_hrefs, {each.trial: each.level for each in evidence.shown})
+    hrefs = kernel.hrefs_of(trials, evidence.level_hrefs, {each.trial: each.level for each in evidence.shown})
     found = [
-        counters_figure(trials, hrefs),
-        faults_figure(trials, hrefs),
-        reasons_figure(trials, hrefs),
-        intervals_figure(trials, hrefs, evidence.numbers),
-        hot_pages_figure(trials),
-        layer_figure(evidence.store),
+        kernel.counters_figure(trials, hrefs),
+        kernel.faults_figure(trials, hrefs),
+        kernel.reasons_figure(trials, hrefs),
+        kernel.intervals_figure(trials, hrefs, evidence.numbers),
+        kernel.hot_pages_figure(trials),
+        kernel.layer_figure(store),
     ]
     return [figure for figure in found if figure is not None]
+
+
+def fleet_figure(evidence: ReportData) -> Figure | None:
+    """None where no fleet ran it."""
+    if evidence.fleet is None:
+        return None
+    from tare.report.charts.devices import devices_figure  # brings the model of devices: not where there is one device
+
+    return devices_figure(evidence.fleet)
 
 
 FigureMaker: TypeAlias = Callable[[ReportData], Figure | None]
@@ -56,12 +57,11 @@ def figures(evidence: ReportData, also: Sequence[FigureMaker] = ()) -> list[Figu
     `also` makes figures that this package does not know, such as those of the papers.
     """
     weighing = evidence.weighing
-    margin = max((each.margin for each in weighing.comparisons), default=0.0)
     jobs = evidence.by_job()
     drawn = [
-        why_figure(evidence.records, margin),
+        why_figure(evidence.layers),
         effects_figure(weighing, evidence.level_hrefs, evidence.numbers),
-        devices_figure(evidence),
+        fleet_figure(evidence),
         *(_of_job(figure, each.job) for each in jobs for figure in _job_figures(each)),
         *predicted_figures(evidence),
         *traced_figures(evidence),

@@ -1,21 +1,26 @@
-"""The kernel's view of traced trials as figures: a section's rows are its table, whoever draws it."""
+"""The kernel's view of traced trials as figures: counters, page faults, write-backs, pages, and the flushing layer.
+
+A section's rows are its table, whoever draws it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tare.analysis.kernel import counters, faults, writebacks
 from tare.analysis.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
 from tare.analysis.kernel.writebacks import scatters
+from tare.analysis.nvm.model import POLICIES, Layer, Run
+from tare.analysis.nvm.sources import HIGH, LOW, bands, capacity, store_traces
 from tare.base.errors import TareError
 from tare.base.text import safe_text, share_text, time_text
 from tare.records.store import Store
 from tare.records.trials import grouped
 from tare.report.charts.bars import stacked
-from tare.report.figure import Cell, Figure, level_colour, part_colour, rows
+from tare.report.figure import Cell, Figure, level_colour, part_colour, rows, shape_of
 from tare.report.layout import (
     LANE,
     MOST_LANES,
@@ -26,7 +31,21 @@ from tare.report.layout import (
     some_of,
     tooltip,
 )
-from tare.report.text.kernel import cell_text, number_text
+from tare.report.text.kernel import buffer_text, cell_text, number_text
+
+if TYPE_CHECKING:
+    from tare.analysis.nvm.replay import Simulation  # brings the compiler
+
+NARROWEST = 1.05  # the axis of ratios shows at least this far both ways
+# Columns of the counters, and what they are in the chart.
+ROLES = {"workload": "process", "daemon": "daemons", "host_process": "host process"}
+CURVES, CURVE_POINTS = 7, 300  # of intervals between write-backs
+SHORTEST_S = 1e-4  # on a logarithmic axis what is shorter stands here
+SIZES = tuple(2**power for power in range(18, 31))  # of the flushing layer's buffer: 256 KiB to 1 GiB
+MOST_COMPILED, MOST_COUNTED = 100_000_000, 30_000_000  # page writes, over all sizes: a few seconds
+_BEFORE, _AFTER = 3, 1  # columns of the section of faults around those of the causes: where, role, stage; the sum
+_PAPERS = "the paper's eight cases"
+_BAND = {"low": 1 - HIGH, "high": 1 - LOW}
 
 Rows = tuple[tuple[Cell, ...], ...]
 
@@ -63,11 +82,6 @@ def with_notes(reading: str, section: Section) -> str:
     return " ".join([reading, *(f"{note[:1].upper()}{note[1:]}" for note in section.notes)])
 
 
-NARROWEST = 1.05  # the axis shows at least this far both ways
-# Columns of the section, and what they are in the chart.
-ROLES = {"workload": "process", "daemon": "daemons", "host_process": "host process"}
-
-
 def counters_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
     """Ratios to bare metal where there is one, else how the counts lie over the roles; None where none were counted."""
     section = counters.section(trials)
@@ -85,11 +99,8 @@ def counters_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> 
     if not drawn["layer"][-1]["data"]["values"]:
         return None
     more = not_all_drawn(len(compared or told))
-    return Figure("counters", _title(section), with_notes(reading + more, section), drawn, headers, body)
-
-
-def _title(section: Section) -> str:
-    return section.title.partition(":")[0] + ", by role"
+    title = f"{section.title.partition(':')[0]}, by role"
+    return Figure("counters", title, with_notes(reading + more, section), drawn, headers, body)
 
 
 def _ratio_reading(compared: Sequence[Mapping[str, Any]]) -> str:
@@ -164,10 +175,6 @@ def _roles(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-COUNT = "faults"  # a plain number
-_BEFORE, _AFTER = 3, 1  # columns of the section around those of the causes: where, role, stage; the sum
-
-
 def faults_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
     """A lane for each cell and role, its faults by cause; None where none were traced."""
     section = faults.causes(trials)
@@ -179,7 +186,7 @@ def faults_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Fi
     told = [f"{lane} {number_text(sum(known.values()))} ({_most(known)})" for lane, known in parts.items()]
     headers, body = table_of(section, hrefs)
     reading = with_notes(f"Page faults of a run, medians over trials: {some_of(told)}.", section)
-    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, COUNT)
+    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, "faults")
     return Figure("page-faults", section.title, reading, chart, headers, body)
 
 
@@ -196,14 +203,10 @@ def _parts(section: Section) -> dict[str, dict[str, float]]:
 
 
 def _most(known: Mapping[str, float]) -> str:
-    cause, count = max(known.items(), key=lambda item: item[1])
-    return f"{share_text(count / sum(known.values()))} {safe_text(cause)}"
-
-
-WRITE_BACK_COUNT = "write-backs"  # a plain number
-POINTS = 300  # of a curve
-MOST = 7  # curves
-SHORTEST_S = 1e-4  # on a logarithmic axis what is shorter stands here
+    """The largest part, with its share."""
+    part, count = max(known.items(), key=lambda item: item[1])
+    total = sum(known.values())
+    return f"{share_text(count / total)} {safe_text(part)}" if total else "none"
 
 
 def reasons_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
@@ -218,18 +221,12 @@ def reasons_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> F
     if not parts:
         return None
     totals = {label: sum(known.values()) for label, known in parts.items()}
-    told = [f"{label} {number_text(total)} ({_write_backs_most(parts[label])})" for label, total in totals.items()]
+    told = [f"{label} {number_text(total)} ({_most(parts[label])})" for label, total in totals.items()]
     names = {reason: reason for known in parts.values() for reason in known}
-    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, WRITE_BACK_COUNT)
+    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, "write-backs")
     headers, body = table_of(section, hrefs)
     reading = with_notes(f"Write-backs of a run, medians over trials: {some_of(told)}.", section)
     return Figure("write-backs", section.title, reading, chart, headers, body)
-
-
-def _write_backs_most(known: Mapping[str, float]) -> str:
-    reason, count = max(known.items(), key=lambda item: item[1])
-    total = sum(known.values())
-    return f"{share_text(count / total)} {reason}" if total else "none"
 
 
 def intervals_figure(
@@ -242,39 +239,24 @@ def intervals_figure(
     section = writebacks.intervals_section(trials)
     if section is None:
         return None
-    gaps = _gaps(trials)
+    found = {label: writebacks.gaps_of(group) for label, group in by_label(trials).items()}
+    gaps = {label: np.sort(values) for label, values in found.items() if len(values)}
+    place = [column.key for column in section.columns].index("period_s")
+    periods = sorted({float(period) for row in section.rows if isinstance(period := row[place], int | float)})
     told = [f"{safe_text(label)} {time_text(float(np.median(values)))}" for label, values in gaps.items()]
-    reading = f"Medians of the time between two write-backs of a device: {some_of(told)}.{_timer_told(section)}"
+    reading = f"Medians of the time between two write-backs of a device: {some_of(told)}."
+    if len(periods) == 1:
+        reading += f" The dashed line is how often the kernel looks: every {time_text(periods[0])}."
     headers, body = table_of(section, hrefs)
-    chart = _chart(dict(list(gaps.items())[:MOST]), _periods(section), numbers or {})
+    chart = _gaps_chart(dict(list(gaps.items())[:CURVES]), periods, numbers or {})
     return Figure("write-back-intervals", section.title, with_notes(reading, section), chart, headers, body)
 
 
-def _gaps(trials: Sequence[TrialTraces]) -> dict[str, Any]:
-    found = {}
-    for label, group in by_label(trials).items():
-        if len(gaps := writebacks.gaps_of(group)):
-            found[label] = np.sort(gaps)
-    return found
-
-
-def _periods(section: Section) -> list[float]:
-    place = [column.key for column in section.columns].index("period_s")
-    return sorted({float(period) for row in section.rows if isinstance(period := row[place], int | float)})
-
-
-def _timer_told(section: Section) -> str:
-    periods = _periods(section)
-    return (
-        f" The dashed line is how often the kernel looks: every {time_text(periods[0])}." if len(periods) == 1 else ""
-    )
-
-
-def _chart(gaps: Mapping[str, Any], periods: Sequence[float], numbers: Mapping[str, int]) -> dict[str, Any]:
+def _gaps_chart(gaps: Mapping[str, Any], periods: Sequence[float], numbers: Mapping[str, int]) -> dict[str, Any]:
     points: list[dict[str, Any]] = []
     for label, values in gaps.items():
         shares = np.arange(1, len(values) + 1) / len(values)
-        chosen = np.unique(np.linspace(0, len(values) - 1, min(POINTS, len(values))).astype(int))
+        chosen = np.unique(np.linspace(0, len(values) - 1, min(CURVE_POINTS, len(values))).astype(int))
         at = np.maximum(values, SHORTEST_S)
         points.append({"cell": safe_text(label), "s": float(at[0]), "share": 0.0})
         points += [{"cell": safe_text(label), "s": float(at[n]), "share": float(shares[n])} for n in chosen]
@@ -308,9 +290,6 @@ def _chart(gaps: Mapping[str, Any], periods: Sequence[float], numbers: Mapping[s
             },
         ],
     }  # fmt: skip
-
-
-NAME = "page-writes"
 
 
 def page_writes_figure(store: Store) -> Figure:
@@ -351,4 +330,98 @@ def hot_pages_figure(trials: Sequence[TrialTraces]) -> Figure | None:
         (Cell(safe_text(each.label)), Cell(f"{each.of:,}", numeric=True), Cell(f"{len(each.pages):,}", numeric=True))
         for each in found
     )
-    return Figure(NAME, "Pages written, over time", reading, chart, ("where", "page writes", "points drawn"), table)
+    return Figure(
+        "page-writes", "Pages written, over time", reading, chart, ("where", "page writes", "points drawn"), table
+    )
+
+
+# The flushing layer (S2, Fig. 6): latency of write-backs with it, against the disk alone, by capacity and policy.
+
+
+def layer_figure(store: Store) -> Figure | None:
+    """That of a report: the first traced trial of each cell, through the layer by LRU; None where there is no trace."""
+    from tare.analysis.nvm.replay import IS_COMPILED, simulate  # brings the compiler
+
+    traces = list({trace.name: trace for trace in reversed(list(store_traces(store))) if trace.writes}.values())[::-1]
+    writes = sum(trace.writes for trace in traces)
+    if not traces or writes * len(SIZES) > (MOST_COMPILED if IS_COMPILED else MOST_COUNTED):
+        return None
+    layers = [Layer(POLICIES["lru"], size) for size in SIZES]
+    return flushing_figure([simulate(trace, layers) for trace in traces])
+
+
+def flushing_figure(found: Sequence[Simulation]) -> Figure:
+    """One panel a trace; the band is where the paper's eight cases lie."""
+    runs = [run for each in found for run in each.runs if run.layer.policy.buffers and run.layer.nvm_bytes is not None]
+    body: list[tuple[Cell, ...]] = []
+    for run in runs:
+        words = (run.trace, run.layer.policy.name, run.layer.destage.name)
+        figures = (buffer_text(run), time_text(run.latency.total_s), share_text(_left(run)))
+        body.append((*(Cell(safe_text(word)) for word in words), *(Cell(text, numeric=True) for text in figures)))
+    title = "I/O latency with a non-volatile flushing layer, as a share of the disk alone"
+    headers = ("trace", "policy", "destage", "buffer", "latency", "of the disk alone")
+    return Figure("flushing-layer", title, _layer_reading(runs), _layer_chart(runs), headers, tuple(body))
+
+
+def _layer_chart(runs: Sequence[Run]) -> dict[str, Any]:
+    kinds = list(dict.fromkeys(_kind(run) for run in runs))
+    points = [
+        {"trace": safe_text(run.trace), "kind": _kind(run), "size": (run.layer.nvm_bytes or 0) / 2**20,
+         "share": _left(run), "shown": share_text(_left(run)), "buffer": buffer_text(run)}
+        for run in runs if run.layer.nvm_bytes
+    ]  # fmt: skip
+    named = [*kinds, _PAPERS]
+    colours = [*(part_colour(number) for number in range(len(kinds))), "@band-edge"]
+    shapes = [*(shape_of(number + 1) for number in range(len(kinds))), "square"]
+    coded = {"title": None, "type": "nominal"}
+    colour = {**coded, "scale": {"domain": named, "range": colours}}
+    layers = [
+        {
+            "transform": [
+                {"aggregate": [{"op": "count", "as": "points"}], "groupby": ["trace"]},  # one band a panel
+                *({"calculate": str(edge), "as": name} for name, edge in _BAND.items()),
+            ],
+            "mark": {"type": "rect", "opacity": 0.35, "clip": True},
+            "encoding": {
+                "color": {"datum": _PAPERS, **colour},
+                "x": {"value": 0}, "x2": {"value": "width"},
+                "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"},
+            },
+        },
+        {
+            "mark": {"type": "line", "point": {"filled": True, "size": 45}},
+            "encoding": {
+                "x": {"field": "size", "type": "quantitative", "scale": {"type": "log"}, "title": "buffer, MiB",
+                      "axis": {"values": [0.1, 1, 10, 100, 1000]}},
+                "y": {"field": "share", "type": "quantitative", "title": "latency, of the disk alone",
+                      "axis": {"format": ".0%"}},
+                "color": {"field": "kind", **colour},
+                "shape": {"field": "kind", **coded, "scale": {"domain": named, "range": shapes}},
+                "tooltip": [{"field": name} for name in ("trace", "kind", "buffer", "shown")],
+            },
+        },
+    ]  # fmt: skip
+    if len(dict.fromkeys(run.trace for run in runs)) < 2:
+        return {"data": rows(points), "height": 240, "layer": layers}
+    panels = {"field": "trace", "type": "nominal", "title": None, "sort": None}
+    return {"data": rows(points), "facet": panels, "columns": 2, "spec": {"height": 180, "width": 200, "layer": layers}}
+
+
+def _kind(run: Run) -> str:
+    return f"{run.layer.policy.name}, {run.layer.destage.name}"
+
+
+def _left(run: Run) -> float:
+    return 1 - run.latency.improvement
+
+
+def _layer_reading(runs: Sequence[Run]) -> str:
+    if not runs:
+        return "No run has a buffer of a limited size."
+    least = min(runs, key=_left)
+    reached = [band for band in bands(runs) if band.within]
+    smallest = min((band.within[0] for band in reached), key=capacity, default=None)
+    told = f"The least is {share_text(_left(least))}, with {buffer_text(least)} ({_kind(least)})"
+    if smallest is None:
+        return f"{told}; none that was tried lies within the paper's 77 to 90 % less."
+    return f"{told}; the paper's 77 to 90 % less appear from {buffer_text(smallest)} on ({_kind(smallest)})."

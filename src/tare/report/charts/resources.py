@@ -7,19 +7,19 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.intervals import intervals
 from tare.records.model import Record
 from tare.records.trials import DEVICE, TYPE, device_of, grouped, started_s
-from tare.report.charts.evidence import ReportData
+from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, level_colour, rows
 from tare.report.layout import CLOCK, POWER, POWER_OR_ENERGY, legend, level_names, some_of, thinned, tooltip
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Floats = npt.NDArray[np.float64]
     Line = tuple[npt.NDArray[Any], npt.NDArray[Any]]  # t_ns, value
 
 
@@ -40,7 +40,28 @@ KINDS = (
     ("spread-power", "Power", "power_w", POWER_OR_ENERGY),
 )  # fmt: skip
 
-Floats = npt.NDArray[np.float64]
+EPOCHS, FEWEST_EPOCHS = "spread-epochs", 5  # name of the figure; epochs after the first for an outline
+MOST_READ = 400  # trials whose marks are read for it; of more, such as lie evenly in time
+STRETCHES = 8  # of the time of a single device
+_EPOCH_S = "epoch_s"
+
+POINTS = 500  # of a line; more cannot be told apart on a screen
+MOST_LEVELS = 7
+SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
+# Name, title, the metric whose unit it has, whether the channel counts up, and the channels, the best first.
+TIME_KINDS = (
+    ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s",)),
+    ("over-time-device-cpu", "Cores busy on the device, over time", "cores", True, ("cpu.busy_s",)),
+    ("over-time-gpu", "GPU in use, over time", "util_share", False, ("gpu.util",)),
+    ("over-time-power", "Power over time", "power_w", False, POWER),
+    ("over-time-clock", "Clock over time", "clock_hz", False, CLOCK),
+    ("over-time-reads", "The workload's reads from the disk per second", "reads", True, ("cgroup.reads",)),
+    ("over-time-cache", "Data set in the page cache", "cached_share", False, ("page_cache.share",)),
+)  # fmt: skip
+MARKS = (
+    ("over-time-step", "Time per step over the run", "step_s", "step"),
+    ("over-time-stall", "Fetch stall over the run", "stall_s", "fetch"),
+)
 
 
 def violins(evidence: ReportData) -> list[Figure]:
@@ -63,8 +84,11 @@ def _figure(
     channel = next(
         (each for each in channels if any(each in trial for trials in known.values() for trial in trials)), ""
     )
-    spreads = {level: _pooled(trials, channel) for level, trials in known.items()}
-    spreads = {level: values for level, values in spreads.items() if values.size}
+    spreads = {}
+    for level, trials in known.items():  # the quantiles of each: every trial weighs the same, however long it ran
+        held = [trial[channel]["quantiles"] for trial in trials if "quantiles" in trial.get(channel, {})]
+        if any(held):
+            spreads[level] = np.array([value for quantiles in held for value in quantiles], dtype=np.float64)
     if not spreads or max(values.max() for values in spreads.values()) <= 0:
         return None
     medians = {level: float(np.median(values)) for level, values in spreads.items()}
@@ -77,12 +101,6 @@ def _figure(
     more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
     chart = _chart(metric, drawn, names, evidence.numbers)
     return Figure(name, title, f"{reading}{more}", chart, headers, body)
-
-
-def _pooled(trials: Sequence[Mapping[str, Mapping[str, Any]]], channel: str) -> Floats:
-    """The quantiles of each trial, put together: every trial weighs the same, however long it ran."""
-    held = [trial[channel]["quantiles"] for trial in trials if "quantiles" in trial.get(channel, {})]
-    return np.array([value for quantiles in held for value in quantiles], dtype=np.float64)
 
 
 def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> tuple[Cell, ...]:
@@ -153,12 +171,6 @@ def _rule(boxes: Sequence[Mapping[str, Any]], x: Any, up: Any, ends: tuple[str, 
         "mark": {"type": "rule", "strokeWidth": width, "color": "@ink"},
         "encoding": {"x": {"field": "place", **x}, "y": {"field": ends[0], **up}, "y2": {"field": ends[1]}},
     }
-
-
-EPOCHS, FEWEST_EPOCHS = "spread-epochs", 5  # name of the figure; epochs after the first for an outline
-MOST_READ = 400  # trials whose marks are read for it; of more, such as lie evenly in time
-STRETCHES = 8  # of the time of a single device
-_EPOCH_S = "epoch_s"
 
 
 class Epoch(NamedTuple):
@@ -276,70 +288,30 @@ def _outline(place: int, level: str, values: Floats) -> list[Mapping[str, Any]]:
     ]
 
 
-POINTS = 500  # of a line; more cannot be told apart on a screen
-MOST_LEVELS = 7
-SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
-# Name, title, the metric whose unit it has, whether the channel counts up, and the channels, the best first.
-TIME_KINDS = (
-    ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s",)),
-    ("over-time-device-cpu", "Cores busy on the device, over time", "cores", True, ("cpu.busy_s",)),
-    ("over-time-gpu", "GPU in use, over time", "util_share", False, ("gpu.util",)),
-    ("over-time-power", "Power over time", "power_w", False, POWER),
-    ("over-time-clock", "Clock over time", "clock_hz", False, CLOCK),
-    ("over-time-reads", "The workload's reads from the disk per second", "reads", True, ("cgroup.reads",)),
-    ("over-time-cache", "Data set in the page cache", "cached_share", False, ("page_cache.share",)),
-)  # fmt: skip
-MARKS = (
-    ("over-time-step", "Time per step over the run", "step_s", "step"),
-    ("over-time-stall", "Fetch stall over the run", "stall_s", "fetch"),
-)
-
-
 def over_time(evidence: ReportData) -> list[Figure]:
     """The figures that the typical trials have data for."""
-    if evidence.store is None:
+    store = evidence.store
+    if store is None:
         return []
     chosen = dict(list(evidence.typical().items())[:MOST_LEVELS])
-    begins = {level: _begin_ns(evidence, record) for level, record in chosen.items()}
-    epochs = _epochs(evidence, chosen, begins)
-    unit = evidence.weighing.unit
-    made = [
-        _over_time_figure(evidence, name, in_units(title, unit), metric, _spans(evidence, chosen, mark), begins, epochs)
-        for name, title, metric, mark in MARKS
-    ]
-    readings = {level: evidence.store.readings(record.trial, record.attempt) for level, record in chosen.items()}
+    marks = {level: store.marks(record.trial, record.attempt) for level, record in chosen.items()}
+    readings = {level: store.readings(record.trial, record.attempt) for level, record in chosen.items()}
+    begins: dict[str, int] = {}
+    epochs: list[tuple[str, float]] = []  # level and second of each epoch's begin
+    for level, record in chosen.items():
+        t_ns, is_epoch = marks[level]["t_ns"], (marks[level]["name"] == "epoch") & (marks[level]["edge"] == "begin")
+        begins[level] = int(t_ns.min()) if len(t_ns) else record.start_ns
+        epochs += [(level, (at - begins[level]) / 1e9) for at in t_ns[is_epoch].tolist()]
+    made = []
+    for name, title, metric, mark in MARKS:
+        steps = {level: intervals(held, mark).of_steps() for level, held in marks.items()}
+        spans = {level: (ours.end_ns, ours.seconds) for level, ours in steps.items() if len(ours)}
+        title = in_units(title, evidence.weighing.unit)
+        made.append(_over_time_figure(evidence, name, title, metric, spans, begins, epochs))
     for name, title, metric, counts, channels in TIME_KINDS:
         lines = _lines(readings, channels, counts)
         made.append(_over_time_figure(evidence, name, title, metric, lines, begins, epochs))
     return [figure for figure in made if figure is not None]
-
-
-def _begin_ns(evidence: ReportData, record: Any) -> int:
-    assert evidence.store is not None
-    times = evidence.store.marks(record.trial, record.attempt)["t_ns"]
-    return int(times.min()) if len(times) else record.start_ns
-
-
-def _spans(evidence: ReportData, chosen: Mapping[str, Any], mark: str) -> dict[str, Line]:
-    """Level -> (end, seconds) of each interval with this name."""
-    assert evidence.store is not None
-    found = {}
-    for level, record in chosen.items():
-        ours = intervals(evidence.store.marks(record.trial, record.attempt), mark).of_steps()
-        if len(ours):
-            found[level] = (ours.end_ns, ours.seconds)
-    return found
-
-
-def _epochs(evidence: ReportData, chosen: Mapping[str, Any], begins: Mapping[str, int]) -> list[tuple[str, float]]:
-    """Level and second of each epoch's begin."""
-    assert evidence.store is not None
-    found: list[tuple[str, float]] = []
-    for level, record in chosen.items():
-        marks = evidence.store.marks(record.trial, record.attempt)
-        starts_ns = marks["t_ns"][(marks["name"] == "epoch") & (marks["edge"] == "begin")].tolist()
-        found += [(level, (t_ns - begins[level]) / 1e9) for t_ns in starts_ns]
-    return found
 
 
 def _lines(readings: Mapping[str, Mapping[str, Line]], channels: Sequence[str], counts: bool) -> dict[str, Line]:
@@ -375,22 +347,14 @@ def _over_time_figure(
     ]
     reading = f"One typical trial of each level: {some_of(told)}; a dotted line begins an epoch."
     headers = ("level", "lowest", "median", "highest", "points")
-    body = tuple(_over_time_row(level, evidence.level_hrefs, metric, values) for level, (_, values) in lines.items())
+    body = []
+    for level, (_, values) in lines.items():
+        href = evidence.level_hrefs.get(level, "")
+        figures = (float(np.min(values)), float(np.median(values)), float(np.max(values)))
+        texts = (*(quantity_text(metric, figure) for figure in figures), f"{len(values):,}")
+        body.append((Cell(level, href), *(Cell(text, href, numeric=True) for text in texts)))
     chart = _over_time_chart(metric, lines, begins, epochs, names, evidence.numbers)
-    return Figure(name, title, reading, chart, headers, body)
-
-
-def _scale_of(lines: Mapping[str, Line]) -> str:
-    """Logarithmic where a few values would press all others to the floor, as a first step does."""
-    values = np.concatenate([values for _, values in lines.values()])
-    tall = values.min() > 0 and values.max() > SHOWS_NOTHING * np.median(values)
-    return "log" if tall else "linear"
-
-
-def _over_time_row(level: str, hrefs: Mapping[str, str], metric: str, values: Any) -> tuple[Cell, ...]:
-    figures = (float(np.min(values)), float(np.median(values)), float(np.max(values)))
-    texts = (*(quantity_text(metric, figure) for figure in figures), f"{len(values):,}")
-    return (Cell(level, hrefs.get(level, "")), *(Cell(text, hrefs.get(level, ""), numeric=True) for text in texts))
+    return Figure(name, title, reading, chart, headers, tuple(body))
 
 
 def _over_time_chart(
@@ -410,7 +374,10 @@ def _over_time_chart(
             for t, value in zip(at, kept, strict=True)
             if np.isfinite(value) and t >= 0
         ]
-    scale, named = {"type": _scale_of(lines)}, unit or metric_name(metric)
+    every = np.concatenate([values for _, values in lines.values()])
+    # Logarithmic where a few values would press all others to the floor, as a first step does.
+    tall = every.min() > 0 and every.max() > SHOWS_NOTHING * np.median(every)
+    scale, named = {"type": "log" if tall else "linear"}, unit or metric_name(metric)
     up = {"field": "value", "type": "quantitative", "title": named, "scale": scale}
     names = [called[level] for level in lines]
     colours = {"domain": names, "range": [level_colour(numbers[level]) for level in lines]}

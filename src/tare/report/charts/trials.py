@@ -9,9 +9,9 @@ from tare.analysis.model import Weighing
 from tare.base.text import count_text, quantity_text, quantity_texts, safe_text, scaled
 from tare.records.model import AA_REPEAT
 from tare.records.trials import grouped
+from tare.report.evidence import ReportRow
 from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
 from tare.report.layout import axis_title, legend, level_names, some_of, tooltip
-from tare.report.sections import ReportRow
 
 HEIGHT = 280
 ABSENT_Y = 14  # pixels below the plot: trials without a figure
@@ -56,10 +56,17 @@ def _chart(
         "height": HEIGHT,
         "data": rows(drawn),
         "layer": [
-            _stripes(blocks),
+            {
+                "data": rows([block for block in blocks if not block["odd"]]),
+                "mark": {"type": "rect", "color": "@shade"},
+                "encoding": {"x": {"field": "begin", **_ACROSS}, "x2": {"field": "end"}},
+            },
             _joins(shown, {each.level: each.against for each in weighing.comparisons}, places, factor, up),
             {
-                "params": [_toggle(), {"name": "zoom", "select": "interval", "bind": "scales"}],
+                "params": [  # a click on the legend shows one level alone
+                    {"name": "chosen", "select": {"type": "point", "fields": ["level"]}, "bind": "legend"},
+                    {"name": "zoom", "select": "interval", "bind": "scales"},
+                ],
                 "transform": [{"filter": "isValid(datum.value)"}],
                 "mark": {"type": "point", "filled": False, "strokeWidth": 1.5, "cursor": "pointer"},
                 "encoding": {
@@ -98,11 +105,6 @@ def _sign(each: ReportRow, name: str, place: float, metric: str, factor: float) 
     }  # fmt: skip
 
 
-def _toggle() -> dict[str, Any]:
-    """A click on the legend shows one level alone."""
-    return {"name": "chosen", "select": {"type": "point", "fields": ["level"]}, "bind": "legend"}
-
-
 def _places(shown: Sequence[ReportRow]) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Where each trial stands, and where each block begins and ends: as wide as the trials that it holds."""
     places: dict[str, float] = {}
@@ -115,14 +117,6 @@ def _places(shown: Sequence[ReportRow]) -> tuple[dict[str, float], list[dict[str
         places |= {each.anchor: x + place + 0.5 + GAP / 2 for place, each in enumerate(trials)}
         x = end
     return places, blocks
-
-
-def _stripes(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {
-        "data": rows([block for block in blocks if not block["odd"]]),
-        "mark": {"type": "rect", "color": "@shade"},
-        "encoding": {"x": {"field": "begin", **_ACROSS}, "x2": {"field": "end"}},
-    }
 
 
 def _block_names(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -205,14 +199,15 @@ def _rows(metric: str, shown: Sequence[ReportRow], columns: Sequence[tuple[str, 
     return tuple(
         (
             Cell(block, numeric=True),
-            *(_cell(cells, held[column]) if column in held else Cell("missing", numeric=True) for column in columns),
+            *(
+                Cell(cells[each.anchor], f"#{each.anchor}", numeric=True)
+                if (each := held.get(column)) is not None
+                else Cell("missing", numeric=True)
+                for column in columns
+            ),
         )
         for block, held in found.items()
     )
-
-
-def _cell(cells: Mapping[str, str], each: ReportRow) -> Cell:
-    return Cell(cells[each.anchor], f"#{each.anchor}", numeric=True)
 
 
 def _reading(weighing: Weighing, with_value: Sequence[ReportRow], shown: Sequence[ReportRow]) -> str:

@@ -15,7 +15,7 @@ from tare.analysis.statistics import median_estimate
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, varied
 from tare.records.trials import grouped
-from tare.report.charts.evidence import ReportData
+from tare.report.evidence import ReportData
 from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.layout import axis_title, last_part, legend, setting_name, some_of, tooltip
 
@@ -129,7 +129,8 @@ def _figure(called: str, metric: str, factor: str, curves: Curves) -> Figure:
     drawn = dict(list(curves.items())[:MOST])
     chart, headers = _chart(metric, factor, drawn, called), (last_part(factor), *curves)
     title = shown[:1].upper() + shown[1:]
-    return Figure(f"curve-{_anchor(factor)}", title, reading, chart, headers, _rows(metric, curves))
+    anchor = "".join(sign if sign.isalnum() else "-" for sign in factor.lower() if sign.isascii())
+    return Figure(f"curve-{anchor}", title, reading, chart, headers, _rows(metric, curves))
 
 
 def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
@@ -204,10 +205,6 @@ def _points(metric: str, curves: Curves) -> tuple[str, list[dict[str, Any]]]:
     return unit, points
 
 
-def _anchor(factor: str) -> str:
-    return "".join(sign if sign.isalnum() else "-" for sign in factor.lower() if sign.isascii())
-
-
 # Time against power over modes: as S3's figures 11 and 13 to 16, a point is a mode, its colour the level of the
 # resource, and a line joins modes that differ in nothing else, so that one sees what the resource alone does to both.
 
@@ -275,9 +272,16 @@ def _mode_figure(factor: str, modes: Sequence[Mode], time: str, time_name: str) 
     headers = (called, "other settings", time_name, metric_name(POWER), "energy, power times time", "trials")
     title = f"{time_name} against power, by {called}"
     name = f"time-power-{last_part(factor).replace('_', '-')}"
-    body = tuple(_row(factor, mode, time) for mode in modes)
+    body = []
+    for mode in modes:
+        figures = (
+            quantity_text(time, mode.time_s), quantity_text(POWER, mode.power_w),
+            quantity_text("energy_j", mode.time_s * mode.power_w), f"{mode.n:,}",
+        )  # fmt: skip
+        numbers = (Cell(text, "#trials", numeric=True) for text in figures)
+        body.append((Cell(setting_name(factor, mode.level), "#trials"), Cell(mode.rest or "none"), *numbers))
     return Figure(
-        name, title[:1].upper() + title[1:], reading, _mode_chart(factor, modes, time, time_name), headers, body
+        name, title[:1].upper() + title[1:], reading, _mode_chart(factor, modes, time, time_name), headers, tuple(body)
     )
 
 
@@ -288,15 +292,6 @@ def _told(factor: str, rest: str, held: Sequence[Mode]) -> str:
     ends = f"From {setting_name(factor, low.level)} to {setting_name(factor, high.level)}{where}"
     changes = (effect_text(high.time_s / low.time_s - 1), effect_text(high.power_w / low.power_w - 1))
     return f"{ends} time changes by {changes[0]} and power by {changes[1]}"
-
-
-def _row(factor: str, mode: Mode, time: str) -> tuple[Cell, ...]:
-    figures = (
-        quantity_text(time, mode.time_s), quantity_text(POWER, mode.power_w),
-        quantity_text("energy_j", mode.time_s * mode.power_w), f"{mode.n:,}",
-    )  # fmt: skip
-    numbers = (Cell(text, "#trials", numeric=True) for text in figures)
-    return Cell(setting_name(factor, mode.level), "#trials"), Cell(mode.rest or "none"), *numbers
 
 
 def _mode_chart(factor: str, modes: Sequence[Mode], time: str, time_name: str) -> dict[str, Any]:

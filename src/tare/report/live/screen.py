@@ -27,7 +27,9 @@ def _store(look: Any, width: int, devices: int | None) -> list[RenderableType]:
     if "trouble" in look:
         return [*pieces, Text(look["trouble"], style="red")]
     progress = look["progress"]
-    pieces.append(_bar(progress["done"], progress["total"], min(60, width)))
+    bar = Table.grid()
+    bar.add_row(ProgressBar(total=max(1, progress["total"]), completed=progress["done"], width=min(60, width)))
+    pieces.append(bar)
     pieces.append(Text("; ".join(filter(None, [progress["words"], progress["left"], progress["state"]]))))
     if look["running"]:
         pieces += _running(look["running"], width)
@@ -38,14 +40,13 @@ def _store(look: Any, width: int, devices: int | None) -> list[RenderableType]:
     pieces += [Text(f"note: {sentence}", style="yellow") for sentence in look["problems"][-5:]]
     pieces[2:2] = [Text(f"not measured: {sentence}", style="yellow") for sentence in look["not_measured"][:5]]
     if look["changed"] or not look["fleet"]:  # of a fleet, this machine is none of the devices
-        pieces += _device(look["device"], look["changed"])
+        pieces += [Text(f"{row['what']}: {row['now']}", style="dim") for row in look["device"]]
+        told = (
+            f"changed now: {row['knob']}: found {row['baseline']}, is {row['now']}, by {row['owner']}"
+            for row in look["changed"]
+        )
+        pieces += [Text(each, style="magenta") for each in told]
     return [*pieces, Text("")]
-
-
-def _bar(done: int, total: int, width: int) -> Table:
-    grid = Table.grid()
-    grid.add_row(ProgressBar(total=max(1, total), completed=done, width=width))
-    return grid
 
 
 def _running(running: Any, width: int) -> list[RenderableType]:
@@ -89,14 +90,6 @@ def _verdicts(look: Any) -> list[RenderableType]:
         word = Text(one["phrase"], style=_COLOURS.get(one["word"], ""))
         table.add_row(Text(one["level"]), one["effect"], Text(one["interval"]), word, str(one["n"]))
     return [table, *([Text(look["more_verdicts"], style="dim")] if look["more_verdicts"] else [])]
-
-
-def _device(rows: Sequence[Any], changed: Sequence[Any]) -> list[RenderableType]:
-    pieces: list[RenderableType] = [Text(f"{row['what']}: {row['now']}", style="dim") for row in rows]
-    told = (
-        f"changed now: {row['knob']}: found {row['baseline']}, is {row['now']}, by {row['owner']}" for row in changed
-    )
-    return pieces + [Text(each, style="magenta") for each in told]
 
 
 def spark(values: Sequence[float], width: int) -> str:

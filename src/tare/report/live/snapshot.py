@@ -260,6 +260,7 @@ class Watched:
         at_once = devices["counts"].get("running", 0) if devices else len(running[:1])
         now = running_trial(store, running[0]) if running else None
         machine = self._device()
+        more = len(seen.verdicts) - _VERDICTS
         return {
             "name": safe_text(seen.weighed.study if seen.weighed else self.root.name),
             "question": safe_text(seen.weighed.question if seen.weighed else ""),
@@ -268,7 +269,7 @@ class Watched:
             "running": now,
             "metric": seen.weighed.called if seen.weighed else "",
             "verdicts": list(seen.verdicts[:_VERDICTS]),
-            "more_verdicts": _more(len(seen.verdicts) - _VERDICTS),
+            "more_verdicts": f"and {more:,} more, which `tare compare` has." if more > 0 else "",
             "history": list(seen.history),
             "target": _target(store.study),
             "verdict_trouble": seen.trouble,
@@ -372,10 +373,6 @@ def _target(study: Mapping[str, Json]) -> float | None:
     with suppress(TareError):
         return request(study).until
     return None
-
-
-def _more(count: int) -> str:
-    return f"and {count:,} more, which `tare compare` has." if count > 0 else ""
 
 
 def _progress(states: Mapping[str, str], records: Sequence[Record], at_once: int) -> Json:

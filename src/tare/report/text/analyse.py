@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.analysis.cells import CACHE
-from tare.analysis.fleet.random_effects import Component, Effect, Fleet, Population, Quantity, Spread, Standing
+from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.labels import setting_words
-from tare.analysis.model import Comparison, Estimate
+from tare.analysis.model import Estimate
 from tare.analysis.observations import IdlePower
 from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.resources.tenants import Sharing
 from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
-from tare.analysis.variability import Plan, Variability
+from tare.analysis.variability import Variability
+from tare.base.columns import wrap
 from tare.base.sides import Neighbours
 from tare.base.text import (
     count_text,
@@ -29,8 +30,9 @@ from tare.base.text import (
     time_text,
 )
 from tare.records.trials import grouped
-from tare.report.columns import table, wrap
-from tare.report.text.choose import loss_text, sentences
+from tare.report.columns import sentences, table
+from tare.report.text.choose import loss_text
+from tare.report.text.trials import figures_column
 from tare.report.text.verdict import medians_of
 
 BINDS = {
@@ -50,23 +52,16 @@ def anatomy_text(found: Anatomy, width: int = 80) -> str:
 
 
 def _pipeline(each: Pipeline, share: float, width: int) -> list[str]:
-    lines = wrap(safe_text(_title(each)), width)
+    named = [each.cell, each.medium and f"on {each.medium}", each.cache and setting_words(CACHE, each.cache)]
+    lines = wrap(safe_text(", ".join(part for part in named if part) or "the pipeline"), width)
     stalls = quantity_texts("stall_s", [part.stall_s.value for part in each.parts])
     steps = quantity_texts("step_s", [part.step_s.value for part in each.parts])
     rows = [_row(part, *texts) for part, *texts in zip(each.parts, steps, stalls, strict=True)]
     lines.append(table(rows, HEADERS, width))
-    return lines + sentences([_fetch(each), *_workers(each, share), *_changes(each)], width)
-
-
-def _changes(each: Pipeline) -> list[str]:
-    """What to change where it is the GPU that something waits for, or that waits."""
-    found = dict.fromkeys(part.binds for part in each.parts)
-    return [f"{BINDS[word]}: {ADVICE[word]}" for word in found if word in ADVICE]
-
-
-def _title(each: Pipeline) -> str:
-    named = [each.cell, each.medium and f"on {each.medium}", each.cache and setting_words(CACHE, each.cache)]
-    return ", ".join(part for part in named if part) or "the pipeline"
+    # What to change where it is the GPU that something waits for, or that waits.
+    binding = dict.fromkeys(part.binds for part in each.parts)
+    changes = [f"{BINDS[word]}: {ADVICE[word]}" for word in binding if word in ADVICE]
+    return lines + sentences([_fetch(each), *_workers(each, share), *changes], width)
 
 
 def _row(part: Part, step: str, stall: str) -> list[str]:
@@ -87,12 +82,9 @@ def _row(part: Part, step: str, stall: str) -> list[str]:
 def _fetch(each: Pipeline) -> str:
     if each.fetch_s is None:
         return "fetch and pre-process: not measured (no trial at 0 workers)"
-    disk = "" if each.disk_s is None else f", of which the disk takes {_least(each)}{time_text(each.disk_s)}"
+    least = "at least " if each.disk_at_least else ""
+    disk = "" if each.disk_s is None else f", of which the disk takes {least}{time_text(each.disk_s)}"
     return f"fetch and pre-process of a step: {time_text(each.fetch_s.value)}{disk}"
-
-
-def _least(each: Pipeline) -> str:
-    return "at least " if each.disk_at_least else ""
 
 
 def _workers(each: Pipeline, share: float) -> Iterator[str]:
@@ -140,31 +132,18 @@ def variability_text(found: Variability, width: int = 80) -> str:
     """The whole answer for a terminal of `width` columns."""
     over = "" if found.cells == 1 else f" of {found.cells} configurations, each against its own mean"
     lines = wrap(f"{metric_name(found.figure)}: {count_text(found.samples, 'value')}{over}", width)
-    lines.append(
-        table(
-            [_variability_row(each) for each in _components(found)],
-            ["varies", "groups", "deviation", "of the variance"],
-            width,
-        )
-    )
+    rows = []
+    for each in found.components:
+        told = f"{share_text(each.deviation.value)}{_ends(each.deviation)}"
+        share = "none" if each.share is None else f"{each.share:.0%}".replace("%", " %")
+        rows.append([each.level, f"{each.deviation.n:,}", told, share])
+    lines.append(table(rows, ["varies", "groups", "deviation", "of the variance"], width))
     lines += sentences(_drifts(found), width)
     lines += sentences(
         (f"farthest {each.what}: {effect_text(each.deviation)} ({each.where})" for each in found.worst), width
     )
     lines += _enough(found, width)
     return "\n".join([*lines, *sentences((f"note: {note}" for note in found.notes), width)])
-
-
-def _components(found: Variability) -> list[tuple[str, Estimate, float | None]]:
-    return [(each.level, each.deviation, each.share) for each in found.components]
-
-
-def _variability_row(component: tuple[str, Estimate, float | None]) -> list[str]:
-    level, deviation, share = component
-    told = share_text(deviation.value)
-    if deviation.low is not None and deviation.high is not None:
-        told += f" [{share_text(deviation.low)}, {share_text(deviation.high)}]"
-    return [level, f"{deviation.n:,}", told, "none" if share is None else f"{share:.0%}".replace("%", " %")]
 
 
 def _drifts(found: Variability) -> list[str]:
@@ -181,21 +160,14 @@ def _enough(found: Variability, width: int) -> list[str]:
         return []
     target = share_text(found.target)
     lines = wrap(f"enough for a mean known to ±{target}, with 95 % confidence:", width)
-    rows = [
-        [f"{count_text(plan.trials, 'trial')}{_each(found, plan)}", f"±{share_text(plan.half_width)}",
-         f"fewest {_part(found)}s in all" if plan == found.cheapest and len(found.plans) > 1 else ""]
-        for plan in found.plans
-    ]  # fmt: skip
+    finest = found.components[-1].level
+    part = "epoch" if finest == "between epochs" else "value"
+    rows = []
+    for plan in found.plans:
+        of = f" of {count_text(plan.epochs, part)}" if finest != "between trials" else ""  # where trials have parts
+        fewest = f"fewest {part}s in all" if plan == found.cheapest and len(found.plans) > 1 else ""
+        rows.append([f"{count_text(plan.trials, 'trial')}{of}", f"±{share_text(plan.half_width)}", fewest])
     return [*lines, table(rows, (), width, indent="  ")]
-
-
-def _each(found: Variability, plan: Plan) -> str:
-    """What each trial of a plan has, where trials have parts."""
-    return f" of {count_text(plan.epochs, _part(found))}" if found.components[-1].level != "between trials" else ""
-
-
-def _part(found: Variability) -> str:
-    return "epoch" if found.components[-1].level == "between epochs" else "value"
 
 
 _HEADS = ("tenants", "who", "alone", "shared", "slowdown", "95 % interval", "verdict")
@@ -204,21 +176,18 @@ _HEADS = ("tenants", "who", "alone", "shared", "slowdown", "95 % interval", "ver
 def sharing_text(found: Sequence[Sharing], width: int) -> str:
     """One line a tenant, then how fairly the device was shared. Long names of levels stand above their tenants."""
     shared = [one for one in found if one.slowdowns]
-    rows = [_tenants_row(one, each) for one in shared for each in one.slowdowns]
+    rows = [
+        (_level(one), each.level, *medians_of(each), effect_of(each), interval_of(each), verdict_phrase(each))
+        for one in shared
+        for each in one.slowdowns
+    ]
     lines = [table(rows, _HEADS, width)] if rows else []
     if max((len(_level(one)) for one in shared), default=0) > width // 8:
         head, *told = table([row[1:] for row in rows], _HEADS[1:], width, indent="  ").splitlines()
         if len(told) == len(rows):  # in a narrow terminal each row is several lines, with its level among them
             names = [line for one in shared for line in (f"{_level(one)}:", *[""] * len(one.slowdowns))]
             lines = [head, *(name or told.pop(0) for name in names)]
-    for sentence in (sentence for one in found for sentence in _sentences(one)):
-        lines += wrap(sentence, width, indent="  ")
-    return "\n".join(lines)
-
-
-def _tenants_row(one: Sharing, found: Comparison) -> tuple[str, ...]:
-    alone, shared = medians_of(found)
-    return _level(one), found.level, alone, shared, effect_of(found), interval_of(found), verdict_phrase(found)
+    return "\n".join([*lines, *sentences((sentence for one in found for sentence in _sentences(one)), width)])
 
 
 def _level(one: Sharing) -> str:
@@ -250,8 +219,13 @@ _COLUMNS = {
 def energy_text(found: EnergyFindings, width: int = 80) -> str:
     """The whole answer for a terminal of `width` columns."""
     measured = [each for each in found.cells if each.n]
-    blocks = [[table(*_rows(measured), width)] if measured else []]
-    blocks.append([table(*_per_unit(measured), width)] if any(_units(measured)) else [])
+    heads = [head for head, metric in _COLUMNS.items() if any(metric in each.figures for each in measured)]
+    rows = _rows(measured, [_COLUMNS[head] for head in heads])
+    counted = [[*row, f"{each.n:,}"] for row, each in zip(rows, measured, strict=True)]
+    blocks = [[table(counted, ["", *heads, "trials"], width)] if measured else []]
+    units = [unit for unit in UNITS if any(f"energy_{unit}_j" in each.figures for each in measured)]
+    per_unit = _rows(measured, [f"energy_{unit}_j" for unit in units])
+    blocks.append([table(per_unit, ["joules per", *units], width)] if units else [])
     told = [*map(_cell_sentence, measured), *map(difference_sentence, found.differences)]
     blocks.append(sentences(told, width))
     blocks.append(sentences(_missing(found.cells), width))
@@ -292,36 +266,18 @@ def difference_sentence(each: EnergyDifference) -> str:
     return f"{told}: {'; '.join(listed)}."
 
 
-def _rows(cells: Sequence[CellEnergy]) -> tuple[list[list[str]], list[str]]:
-    """One row a cell, and the heads of the columns that any of them has."""
-    heads = [head for head, metric in _COLUMNS.items() if any(metric in each.figures for each in cells)]
-    columns = [_column(cells, _COLUMNS[head]) for head in heads]
-    rows = [[safe_text(each.label), *row] for each, *row in zip(cells, *columns, strict=True)]
-    return [[*row, f"{each.n:,}"] for row, each in zip(rows, cells, strict=True)], ["", *heads, "trials"]
-
-
-def _per_unit(cells: Sequence[CellEnergy]) -> tuple[list[list[str]], list[str]]:
-    units = _units(cells)
-    columns = [_column(cells, f"energy_{unit}_j") for unit in units]
-    rows = [[safe_text(each.label), *row] for each, *row in zip(cells, *columns, strict=True)]
-    return rows, ["joules per", *units]
-
-
-def _units(cells: Sequence[CellEnergy]) -> list[str]:
-    return [unit for unit in UNITS if any(f"energy_{unit}_j" in each.figures for each in cells)]
-
-
-def _column(cells: Sequence[CellEnergy], metric: str) -> list[str]:
-    """The medians of one figure, in one unit; empty where a cell has none."""
-    held = [each.figures[metric].value for each in cells if metric in each.figures]
-    texts = iter(quantity_texts(metric, held))
-    return [next(texts) if metric in each.figures else "" for each in cells]
+def _rows(cells: Sequence[CellEnergy], metrics: Sequence[str]) -> list[list[str]]:
+    """The name of each cell and its medians of these, each figure in one unit; empty where a cell has none."""
+    held = [{metric: estimate.value for metric, estimate in each.figures.items()} for each in cells]
+    columns = [figures_column(metric, held) for metric in metrics]
+    return [[safe_text(each.label), *(column[place] for column in columns)] for place, each in enumerate(cells)]
 
 
 def _cell_sentence(each: CellEnergy) -> str:
     power, energy = each.figures["power_mean_w"], each.figures["energy_j"]
+    ends = _with_interval("energy_j", energy)[1]
     told = (
-        f"{each.label}: {quantity_text('energy_j', energy.value)}{_range('energy_j', energy)} at "
+        f"{each.label}: {quantity_text('energy_j', energy.value)}{f' {ends}' if ends else ''} at "
         f"{quantity_text('power_mean_w', power.value)} for {each.scope}"
     )
     if each.shared_by > 1:
@@ -365,10 +321,6 @@ def _with_interval(metric: str, found: Estimate) -> list[str]:
     if len({text.rpartition(" ")[2] for text in (value, low, high)}) == 1:
         low, high = (text.rpartition(" ")[0] for text in (low, high))  # in the unit of the value before it
     return [value, f"[{low}, {high}]"]
-
-
-def _range(metric: str, found: Estimate) -> str:
-    return f" {text}" if (text := _with_interval(metric, found)[1]) else ""
 
 
 def _between(found: Estimate, before: str = "") -> str:
@@ -471,13 +423,15 @@ def spread_title(spread: Spread) -> str:
 
 
 def spread_rows(spread: Spread) -> list[tuple[str, ...]]:
-    return [_component(each) for each in spread.components]
-
-
-def _component(found: Component) -> tuple[str, ...]:
-    share = f"{_whole(found.share.value)}{_share_ends(found.share)}"
-    ends = _ends(found.deviation).strip() or "too few"
-    return found.level, f"{found.deviation.n:,}", share_text(found.deviation.value), ends, share
+    rows: list[tuple[str, ...]] = []
+    for each in spread.components:
+        share, deviation = each.share, each.deviation
+        told = _whole(share.value)
+        if share.low is not None and share.high is not None:
+            told += f" [{_whole(share.low)}, {_whole(share.high)}]"
+        ends = _ends(deviation).strip() or "too few"
+        rows.append((each.level, f"{deviation.n:,}", share_text(deviation.value), ends, told))
+    return rows
 
 
 def standing_row(found: Standing) -> tuple[str, ...]:
@@ -500,10 +454,6 @@ def _ends(found: Estimate) -> str:
     if found.low is None or found.high is None:
         return ""
     return f" [{share_text(found.low)}, {share_text(found.high)}]"
-
-
-def _share_ends(found: Estimate) -> str:
-    return "" if found.low is None or found.high is None else f" [{_whole(found.low)}, {_whole(found.high)}]"
 
 
 def _whole(share: float) -> str:

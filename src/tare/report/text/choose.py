@@ -1,4 +1,4 @@
-"""What the deciding verbs say alike: settings, chances, losses, and sentences that wrap."""
+"""What the deciding verbs show: laws of an overhead, fronts, predictions, recommendations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from tare.analysis.choose.configurations import setting_text, settings_words
-from tare.analysis.choose.front import Default, Front, Point
+from tare.analysis.choose.front import Default, Front
 from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
+from tare.base.columns import wrap
 from tare.base.text import (
     STEP,
     count_text,
@@ -23,10 +24,10 @@ from tare.base.text import (
     share_text,
 )
 from tare.records.trials import grouped
-from tare.report.columns import table, wrap
+from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:  # a front is shown without them
-    from tare.analysis.choose.candidates import Candidate, Limit, Recommendation
+    from tare.analysis.choose.candidates import Candidate, Recommendation
     from tare.analysis.choose.evaluate import Outcome
     from tare.analysis.choose.modes import ModeTable
     from tare.analysis.choose.overhead import OverheadLaw
@@ -38,11 +39,6 @@ NEARLY = 0.999  # beyond this a rounded 100 % would claim too much
 def shown_settings(settings: Mapping[str, str | float]) -> str:
     """`gpu_mhz=1980, cores=8` of a table, `docker, batch 8` of a store; safe for a terminal."""
     return safe_text(settings_words(settings))
-
-
-def sentences(texts: Iterable[str], width: int) -> list[str]:
-    """Sentences, each on lines of its own."""
-    return [line for text in texts for line in wrap(safe_text(text), width, indent="  ")]
 
 
 def chance_text(chance: float) -> str:
@@ -82,7 +78,7 @@ def _overhead_text(law: OverheadLaw, width: int) -> str:
         inside, of = law.held
         points = f"{100 * law.error:.2g} percentage points"
         told = f"modes that were left out: off by {points} on average; {inside} of {of} inside their intervals"
-        lines += wrap(told, width, indent="  ")
+        lines += sentences([told], width)
     lines += [f"at {_mode_text(law, mode)}: {loss_text(found)}" for mode, found in law.predictions]
     return "\n".join([*lines, *sentences((f"note: {note}" for note in law.notes), width)])
 
@@ -104,35 +100,22 @@ def _front_text(front: Front, width: int, unit: str) -> str:
     title = f"{safe_text(front.group)}: " if front.group is not None else ""
     spoken = " and ".join(metric_name(figure, unit) for figure in front.minimised)
     lines = wrap(f"{title}{on_it} of {front.configurations:,} configurations are on the {spoken} front", width)
-    lines += [table(_rows(front), _headers(front), width)]
-    lines += sentences(_likes(front), width)
-    lines += [line for default in front.defaults for line in _default_lines(default, width, unit)]
-    return "\n".join([*lines, *sentences((f"note: {note}" for note in front.notes), width)])
-
-
-def _headers(front: Front) -> list[str]:
-    short = [name_words(name) for name in _names(front)]
-    names = [one if short.count(one) == 1 else name for name, one in zip(_names(front), short, strict=True)]
-    return [*map(safe_text, names), *map(safe_text, front.minimised), "trials", "on the front"]
-
-
-def _names(front: Front) -> list[str]:
-    """Every setting that a point has; one that another lacks stays empty there."""
-    return list(dict.fromkeys(name for point in front.points for name in point.settings))
-
-
-def _rows(front: Front) -> list[list[str]]:
+    settings = list(dict.fromkeys(name for point in front.points for name in point.settings))
+    short = [name_words(name) for name in settings]
+    names = [one if short.count(one) == 1 else name for name, one in zip(settings, short, strict=True)]
+    heads = [*map(safe_text, names), *map(safe_text, front.minimised), "trials", "on the front"]
     columns = [quantity_texts(figure, [p.figures[figure].value for p in front.points]) for figure in front.minimised]
     rows = []
     for place, point in enumerate(front.points):
-        settings = [setting_text(point.settings.get(name, "")) for name in _names(front)]
-        rows.append([*settings, *(column[place] for column in columns), str(point.n), _standing(point)])
-    return rows
-
-
-def _standing(point: Point) -> str:
-    now = "yes" if point.on_front else "no"
-    return f"{now}, how sure is {UNKNOWN}" if point.front_share is None else f"{now}, {share_text(point.front_share)}"
+        # A setting that another point has, and this one lacks, stays empty.
+        place_of = [setting_text(point.settings.get(name, "")) for name in settings]
+        how_sure = f"how sure is {UNKNOWN}" if point.front_share is None else share_text(point.front_share)
+        standing = f"{'yes' if point.on_front else 'no'}, {how_sure}"
+        rows.append([*place_of, *(column[place] for column in columns), str(point.n), standing])
+    lines += [table(rows, heads, width)]
+    lines += sentences(_likes(front), width)
+    lines += [line for default in front.defaults for line in _default_lines(default, width, unit)]
+    return "\n".join([*lines, *sentences((f"note: {note}" for note in front.notes), width)])
 
 
 _PLACES = {
@@ -199,8 +182,7 @@ def _answer_text(modes: ModeTable, answer: Answer, width: int) -> str:
     lines = [*wrap(_head(answer), width), table([_row(each) for each in shown], headers, width, indent="  ")]
     if len(answer.predictions) > len(shown):
         lines.append(f"  … and {len(answer.predictions) - len(shown)} more; --json has them all.")
-    lines += [line for sentence in _sentences(modes, answer) for line in wrap(sentence, width, indent="  ")]
-    return "\n".join(lines)
+    return "\n".join([*lines, *sentences(_sentences(modes, answer), width)])
 
 
 def _head(answer: Answer) -> str:
@@ -214,13 +196,10 @@ def _head(answer: Answer) -> str:
 def _row(prediction: Prediction) -> list[str]:
     cells = [f"{value:g}" for value in prediction.mode]
     for estimate in prediction.figures.values():
-        cells += [f"{estimate.value:.4g}", _reach(estimate)]
+        # The interval is as far both ways as a factor, so the upper end tells how far it reaches.
+        reach = "" if estimate.high is None else f"{100 * (estimate.high / estimate.value - 1):.0f} %"
+        cells += [f"{estimate.value:.4g}", reach]
     return cells
-
-
-def _reach(estimate: Estimate) -> str:
-    """How far the interval reaches; it is as far both ways as a factor, so the upper end tells."""
-    return "" if estimate.high is None else f"{100 * (estimate.high / estimate.value - 1):.0f} %"
 
 
 def _sentences(modes: ModeTable, answer: Answer) -> Iterable[str]:
@@ -259,7 +238,7 @@ def _interval_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
         names = group[0].held or {}
         shares = {name: fmean((each.held or {})[name] for each in group) for name in names}
         lines.append(f"{method}, k = {k}: {_shares(shares)}.")
-    return ["", *(line for sentence in lines for line in wrap(sentence, width, indent="  "))] if lines else []
+    return ["", *sentences(lines, width)] if lines else []
 
 
 def _outcome_row(outcome: Outcome) -> list[str]:
@@ -272,12 +251,12 @@ def _regression_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
     from tare.analysis.choose.evaluate import SOLVER
 
     by_count = {outcome.k: outcome for outcome in outcomes if outcome.method == "linear"}
-    sentences = [
+    told = [
         f"k = {k}: {_regression_text(outcome.rank, outcome.unknowns, outcome.condition)}"
         for k, outcome in by_count.items()
     ]
-    lines = [f"linear: {SOLVER}.", *sentences] if sentences else []
-    return ["", *(line for sentence in lines for line in wrap(sentence, width, indent="  "))] if lines else []
+    lines = [f"linear: {SOLVER}.", *told] if told else []
+    return ["", *sentences(lines, width)] if lines else []
 
 
 def _regression_text(rank: object, unknowns: object, condition: object) -> str:
@@ -287,7 +266,7 @@ def _regression_text(rank: object, unknowns: object, condition: object) -> str:
 
 
 def _notes(modes: ModeTable, width: int) -> list[str]:
-    return [line for note in modes.notes for line in wrap(f"note: {safe_text(note)}", width, indent="  ")]
+    return sentences((f"note: {note}" for note in modes.notes), width)
 
 
 # A word of a job has no unit in its name; this is the name that would have it.
@@ -319,7 +298,11 @@ def _choice(found: Recommendation, best: Candidate, title: str) -> list[str]:
     told = [f"{title}use {shown_settings(best.settings)}: {_figures(best)} ({count_text(best.n, 'trial')})"]
     if found.default is not None:
         told.append(_gain(found, best, found.default))
-    told += [_kept(limit, best.chances) for limit in found.limits]
+    for limit in found.limits:
+        chance = best.chances[limit.name]
+        kept = "unknown, measured once" if chance is None else chance_text(chance)
+        what = f"{safe_text(limit.name)}, {_shown(limit.figure, limit.at_most)}"
+        told.append(f"chance that the next run keeps the {what}: {kept}")
     if found.held_to is not None and found.held_to > found.confidence:
         told.append(
             f"held to {share_text(found.held_to)}, not {share_text(found.confidence)}, as several were in question"
@@ -329,7 +312,11 @@ def _choice(found: Recommendation, best: Candidate, title: str) -> list[str]:
         told.append(f"whether it has {lowest} is not sure: it was measured once")
     else:
         told.append(f"it has {lowest} in {share_text(found.best_share)} of resamples")
-    return told + _rivals(found)
+    if found.rivals:  # who else may be the best
+        named = "; ".join(shown_settings(each) for each in found.rivals[:3])
+        more = f"; and {len(found.rivals) - 3:,} more" if len(found.rivals) > 3 else ""
+        told.append(f"not surely better than {count_text(len(found.rivals), 'other')}: {named}{more}")
+    return told
 
 
 def _gain(found: Recommendation, best: Candidate, default: Candidate) -> str:
@@ -347,23 +334,10 @@ _VERDICTS = {
 }
 
 
-def _rivals(found: Recommendation) -> list[str]:
-    """Who else may be the best."""
-    if not found.rivals:
-        return []
-    shown = "; ".join(shown_settings(each) for each in found.rivals[:3])
-    more = f"; and {len(found.rivals) - 3:,} more" if len(found.rivals) > 3 else ""
-    return [f"not surely better than {count_text(len(found.rivals), 'other')}: {shown}{more}"]
-
-
-def _kept(limit: Limit, chances: Mapping[str, float | None]) -> str:
-    chance = chances[limit.name]
-    told = "unknown, measured once" if chance is None else chance_text(chance)
-    return f"chance that the next run keeps the {safe_text(limit.name)}, {_shown(limit.figure, limit.at_most)}: {told}"
-
-
 def _nothing_fits(found: Recommendation, title: str) -> list[str]:
-    told = [f"{title}nothing fits: none of {found.configurations:,} configurations keeps {_limits(found)}"]
+    limits = ", ".join(f"{safe_text(limit.name)} {_shown(limit.figure, limit.at_most)}" for limit in found.limits)
+    kept = f"{limits} with {share_text(found.confidence)} probability"
+    told = [f"{title}nothing fits: none of {found.configurations:,} configurations keeps {kept}"]
     miss = found.nearest_miss
     if miss is not None:
         far = f"{share_text(miss.over)} over the {safe_text(miss.limit)}"
@@ -374,11 +348,6 @@ def _nothing_fits(found: Recommendation, title: str) -> list[str]:
             )
         told.append(f"nearest: {shown_settings(miss.candidate.settings)}: {_figures(miss.candidate)}; {far}")
     return told
-
-
-def _limits(found: Recommendation) -> str:
-    each = [f"{safe_text(limit.name)} {_shown(limit.figure, limit.at_most)}" for limit in found.limits]
-    return f"{', '.join(each)} with {share_text(found.confidence)} probability"
 
 
 def _about_prediction(found: Recommendation) -> list[str]:

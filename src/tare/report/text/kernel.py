@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from tare.analysis.kernel.model import Cell, Kind, Section
 from tare.analysis.nvm.model import Latency, Run
 from tare.analysis.nvm.sources import HIGH, LOW, Band, bands, pooled
+from tare.base.columns import wrap
 from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
 from tare.records.trials import grouped
-from tare.report.columns import table, wrap
+from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:
     from tare.analysis.nvm.replay import Simulation  # brings the compiler
@@ -30,9 +31,7 @@ def section_text(section: Section, width: int) -> str:
     rows = [[cell_text(row[place], kinds[place]) for place in used] for row in section.rows]
     heads = [section.columns[place].title for place in used]
     lines = [*wrap(safe_text(section.title), width), table(rows, heads, width, whole=True)]
-    for note in section.notes:
-        lines += wrap(safe_text(f"note: {note}"), width, indent="  ")
-    return "\n".join(lines)
+    return "\n".join([*lines, *sentences((f"note: {note}" for note in section.notes), width)])
 
 
 def cell_text(value: Cell, kind: Kind) -> str:
@@ -82,8 +81,7 @@ def _group(name: str, held: Sequence[Simulation], width: int) -> list[str]:
         ours = [run for run in runs if run.layer.destage.name == destage]
         lines += [*_assumed(ours[0], held[0], width), table([_row(run) for run in _telling(ours)], _HEADERS, width)]
         lines += _tenant_lines(ours, width)
-        lines += [line for band in bands(ours) for line in wrap(_band_text(band), width, indent="  ")]
-        lines += [line for note in _notes(ours) for line in wrap(f"note: {note}", width, indent="  ")]
+        lines += sentences((*map(_band_text, bands(ours)), *(f"note: {note}" for note in _notes(ours))), width)
     return lines
 
 
@@ -223,19 +221,11 @@ def _share(name: str) -> Callable[[Said], str]:
     return lambda said: f"{said[name]:.0%}" if name in said else ""
 
 
-def _gpu_clock(said: Said) -> str:
-    return f"{said['gpu_hz'] / 1e6:.0f} MHz" if "gpu_hz" in said else ""
-
-
 def _hottest(said: Said) -> str:
     """The PMIC's sensor says 100 on every board that has one, whatever it is like there."""
     real = {name: value for name, value in said.get("temps_c", {}).items() if name.upper() != "PMIC"}
     name = max(real, key=lambda each: real[each], default=None)
     return "" if name is None else f"{name} {real[name]:.0f} °C"
-
-
-def _power(said: Said) -> str:
-    return f"{said['power_total_w']:.2f} W" if "power_total_w" in said else ""
 
 
 _COLUMNS: Mapping[str, Callable[[Said], str]] = {
@@ -244,8 +234,8 @@ _COLUMNS: Mapping[str, Callable[[Said], str]] = {
     "cores": _cores,
     "CPU": _cpu,
     "GPU": _share("gpu_util"),
-    "clock": _gpu_clock,
+    "clock": lambda said: f"{said['gpu_hz'] / 1e6:.0f} MHz" if "gpu_hz" in said else "",
     "EMC": _share("emc_util"),
     "hottest": _hottest,
-    "module": _power,
+    "module": lambda said: f"{said['power_total_w']:.2f} W" if "power_total_w" in said else "",
 }

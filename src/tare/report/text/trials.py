@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tare.base.columns import wrap
 from tare.base.sides import is_rehearsal
 from tare.base.text import cpu_text, has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text, unit_of
 from tare.records.model import AA_REPEAT, Record, varied
 from tare.records.trials import grouped
-from tare.report.columns import table, wrap
+from tare.report.columns import sentences, table
 
 
 def loadgen_sentences(record: Record) -> list[str]:
@@ -59,7 +60,7 @@ def records_table(records: Sequence[Record], width: int = 80) -> str:
         "state",
         *(metric_name(metric, unit) for metric in metrics),
     ]
-    figures = [_column(records, metric) for metric in metrics]
+    figures = [figures_column(metric, [record.metrics for record in records]) for metric in metrics]
     rows = [
         [
             safe_text(record.trial)[:SHORT_ID],
@@ -103,9 +104,9 @@ def record_text(record: Record, width: int = 80) -> str:
     place = f"{safe_text(record.study)}, {where}"
     begun = f", started {safe_text(record.started_utc)}" if record.started_utc else ""
     lines = [*wrap(head, width), *wrap(place + begun, width)]
-    lines += [line for reason in record.reasons for line in wrap(f"because: {safe_text(reason)}", width, indent="  ")]
-    lines += [line for note in record.notes for line in wrap(f"note: {safe_text(note)}", width, indent="  ")]
-    lines += [line for sentence in loadgen_sentences(record) for line in wrap(sentence, width, indent="  ")]
+    reasons = (f"because: {reason}" for reason in record.reasons)
+    notes = (f"note: {note}" for note in record.notes)
+    lines += sentences((*reasons, *notes, *loadgen_sentences(record)), width)
     metrics = [(metric_name(name, record.unit), quantity_text(name, value)) for name, value in record.metrics.items()]
     phases = [(name, time_text(seconds)) for name, seconds in record.phases.items()]
     sections = {"metrics": metrics, "phases": phases, "settings": flat_pairs(record.settings)}
@@ -149,11 +150,10 @@ def _told(name: str, value: Any) -> str:
     return quantity_text(name, value) if is_number and has_unit(name) else cpu_text(plain_text(value))
 
 
-def _column(records: Sequence[Record], metric: str) -> list[str]:
-    """One metric of all records in one unit; empty where a record does not have it."""
-    known = [record.metrics[metric] for record in records if metric in record.metrics]
-    texts = iter(quantity_texts(metric, known))
-    return [next(texts) if metric in record.metrics else "" for record in records]
+def figures_column(metric: str, held: Sequence[Mapping[str, float]]) -> list[str]:
+    """One metric of all trials, in one unit; empty where one does not have it."""
+    texts = iter(quantity_texts(metric, [metrics[metric] for metrics in held if metric in metrics]))
+    return [next(texts) if metric in metrics else "" for metrics in held]
 
 
 def setting_text(record: Record, factor: str) -> str:

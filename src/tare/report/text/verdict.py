@@ -22,6 +22,7 @@ from tare.analysis.sentences import (
     verdict_phrase,
     what_costs,
 )
+from tare.base.columns import display_width, wrap
 from tare.base.rulings import Ruling
 from tare.base.text import (
     count_text,
@@ -35,13 +36,26 @@ from tare.base.text import (
 )
 from tare.records.model import USABLE
 from tare.records.trials import grouped
-from tare.report.columns import Chunk, Paint, display_width, flow, table, wrap
+from tare.report.columns import Chunk, Paint, flow, table
 from tare.report.layout import some_of, varying_names
-from tare.report.text.trials import record_text, records_table
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
 VISIBLE_GAP = 0.01
 VISIBLE_GAP_OF_SIGNS = 0.005
+ANY_WIDTH = 10_000
+NAMED_LEVELS = 3  # of trials that are left out for one reason
+LISTED = 10  # trials named on the terminal; the report names all
+
+_GPU = {  # metric -> what stands around its median
+    BUSY: "busy {}",
+    "gpu_idle_share": "idle {}",
+    "gpu_memory_bytes": "{}",
+    "gpu_power_w": "{}",
+    "energy_gpus_step_j": "{} per step",
+}
+_SEVERAL = 1.5  # counts per step: below that it is one
+
+_COLOURS: Mapping[Word, str] = {"slower": "31", "faster": "32", "equivalent": "36", "cannot_tell": "33"}
 
 
 def medians_of(comparison: Comparison) -> tuple[str, str]:
@@ -145,46 +159,23 @@ def _held(value: object) -> str:
     return "none" if value is None else safe_text(value)
 
 
-__all__ = ["record_text", "records_table", "table", "verdict_text"]
-
-ANY_WIDTH = 10_000
-NAMED_LEVELS = 3  # of trials that are left out for one reason
-LISTED = 10  # trials named on the terminal; the report names all
-
-_GPU = {  # metric -> what stands around its median
-    BUSY: "busy {}",
-    "gpu_idle_share": "idle {}",
-    "gpu_memory_bytes": "{}",
-    "gpu_power_w": "{}",
-    "energy_gpus_step_j": "{} per step",
-}
-_SEVERAL = 1.5  # counts per step: below that it is one
-
-_COLOURS: Mapping[Word, str] = {"slower": "31", "faster": "32", "equivalent": "36", "cannot_tell": "33"}
-
-
 def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> str:
     """The whole answer for a terminal of `width` columns, the verdict first."""
     headline = _several if len(weighing.comparisons) > 1 else _one
     lines = [
         *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
-        *_never_ran(weighing, width, color),
+        # A side that never ran comes before every figure: nothing was compared with it.
+        *_painted(_hanging_each(map(safe_text, weighing.never_ran), width), "1;31" if color else ""),
         *headline(weighing, width, color),
         *_hanging_each(map(safe_text, weighing.knees), width),
         *_also_tested(weighing, width, color),
-        *_interactions(weighing, width),
+        *_hanging_each(map(interaction_sentence, weighing.interactions), width),
         *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
         *_supporting(weighing.others, width),
         *_gpu_lines(weighing, width),
         *_doubts(weighing, width),
     ]
     return "\n".join(lines)
-
-
-def _never_ran(weighing: Weighing, width: int, color: bool) -> list[str]:
-    """A side that never ran comes before every figure: nothing was compared with it."""
-    lines = [line for each in weighing.never_ran for line in _hanging(safe_text(each), width)]
-    return _painted(lines, "1;31" if color else "")
 
 
 def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
@@ -238,21 +229,14 @@ def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
     def paint(row: int, column: int) -> Paint | None:
         return _colour(painted[row], color) if column == len(headers) - 1 and row in painted else None
 
-    told = _whole_rows(rows, headers, width, paint)
-    return [told, *_hanging(_seen(comparisons), width), *_hanging(_floor(comparisons), width)]
-
-
-def _seen(comparisons: Sequence[Comparison]) -> str:
     seen = [sensitivity_of(each) for each in comparisons]
     if len(set(seen)) > 1:
         seen = [f"{safe_text(each.level)}: {told}" for each, told in zip(comparisons, seen, strict=True)]
-    return f"smallest effect this run could have seen: {'; '.join(dict.fromkeys(seen))}"
-
-
-def _floor(comparisons: Sequence[Comparison]) -> str:
+    smallest = f"smallest effect this run could have seen: {'; '.join(dict.fromkeys(seen))}"
     known = [each for each in comparisons if each.aa_floor is not None]
-    told = floor_of(max(known, key=lambda each: each.aa_floor or 0.0)) if known else "not measured"
-    return f"A/A noise floor: {told}"
+    floor = floor_of(max(known, key=lambda each: each.aa_floor or 0.0)) if known else "not measured"
+    rows_text = _whole_rows(rows, headers, width, paint)
+    return [rows_text, *_hanging_each([smallest, f"A/A noise floor: {floor}"], width)]
 
 
 def _also_tested(weighing: Weighing, width: int, color: bool) -> list[str]:
@@ -279,11 +263,6 @@ def costs_of(weighing: Weighing) -> list[str]:
     return [what_costs(steady, start) for steady, start in pairs if start is not None and steady.effect is not None]
 
 
-def _interactions(weighing: Weighing, width: int) -> list[str]:
-    """Whether a level costs more in one cell than in another."""
-    return _hanging_each(map(interaction_sentence, weighing.interactions), width)
-
-
 def _hanging_each(sentences: Iterable[str], width: int) -> list[str]:
     return [line for sentence in sentences if sentence for line in _hanging(sentence, width)]
 
@@ -297,14 +276,12 @@ def _supporting(others: Sequence[Comparison], width: int) -> list[str]:
     for level in levels:
         indent = "  " if len(levels) == 1 else "    "
         lines += _hanging(safe_text(level), width, start="  ") if len(levels) > 1 else []
-        rows = [_supporting_row(each) for each in others if each.level == level]
+        rows = []
+        for each in (one for one in others if one.level == level):
+            theirs, ours = medians_of(each)
+            rows.append([each.called, f"{theirs} -> {ours}", effect_of(each), interval_of(each)])
         lines.append(_whole_rows(rows, (), width, indent=indent))
     return lines
-
-
-def _supporting_row(each: Comparison) -> list[str]:
-    theirs, ours = medians_of(each)
-    return [each.called, f"{theirs} -> {ours}", effect_of(each), interval_of(each)]
 
 
 def _gpu_lines(weighing: Weighing, width: int) -> list[str]:

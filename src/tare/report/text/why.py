@@ -10,9 +10,10 @@ from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
 from tare.analysis.why.causes import Answer, Pair, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
+from tare.base.columns import display_width, wrap
 from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
-from tare.report.columns import display_width, table, wrap
-from tare.report.figure import in_words
+from tare.report.columns import table
+from tare.report.layout import in_words
 from tare.report.text.verdict import medians_of
 
 _HEADS = ("layer", "adds", "interval", "verdict", "without it", "counters that moved")
@@ -47,14 +48,19 @@ def waterfall_text(found: Waterfall, skipped: Mapping[str, str], width: int, cal
     head = f"{found.total.called}: bare {bare}, whole container {whole}: {effect_of(found.total)}"
     lines = wrap(f"{head} {interval_of(found.total)} {verdict_phrase(found.total)}", width, indent="  ")
     counted = calls if calls is not None and calls.layers else None
-    heads = (*_HEADS[:-1], _calls_head(counted, found.total.unit), _HEADS[-1]) if counted else _HEADS
+    heads: tuple[str, ...] = _HEADS
+    if counted:
+        calls_head = f"system calls per {found.total.unit}" if counted.metric.endswith("_step") else "system calls"
+        heads = (*_HEADS[:-1], calls_head, _HEADS[-1])
     rows = [_row(layer, counted) for layer in found.layers]
     whole_table = table(rows, heads, _ANY_WIDTH)
     if max(map(display_width, whole_table.splitlines())) <= width:
         lines += ["", whole_table, ""]
     else:
         lines += ["", table([_short_row(layer) for layer in found.layers], _HEADS[:-1], width), ""]
-        lines += [line for row in rows for line in _recorded(row[0], row[5:], heads[5:], width)]
+        for row in rows:  # what else is known, on lines of its own: system calls, and counters that moved
+            parts = [f"{head}: {cell}" for head, cell in zip(heads[5:], row[5:], strict=True) if cell]
+            lines += wrap(f"{row[0]}: {'; '.join(parts)}", width, indent="  ") if parts else []
     if calls is not None:
         lines += wrap(calls.missing or _TRACED, width, indent="  ")
     for sentence in (*_answer(found), *(f"not looked at: {layer_name(name)}: {why}" for name, why in skipped.items())):
@@ -93,7 +99,9 @@ def moved_text(one: Moved) -> str:
 def _row(layer: LayerCost, counted: Calls | None) -> tuple[str, ...]:
     moved = "; ".join(moved_text(one) for one in layer.moved)
     calls = (_calls(counted.of(layer.layer)),) if counted else ()
-    return layer_name(layer.layer), *_cells(layer.added), _kept(layer.kept), *calls, moved
+    # What the whole has more than the same without the layer.
+    kept = "" if layer.kept is None else f"{effect_of(layer.kept)} {verdict_word(layer.kept)}"
+    return layer_name(layer.layer), *_cells(layer.added), kept, *calls, moved
 
 
 def _short_row(layer: LayerCost) -> tuple[str, ...]:
@@ -104,12 +112,6 @@ def _short_row(layer: LayerCost) -> tuple[str, ...]:
     return layer_name(layer.layer), adds, interval if known else "", word, without
 
 
-def _recorded(name: str, cells: Sequence[str], heads: Sequence[str], width: int) -> list[str]:
-    """What else is known of a layer, on lines of its own: system calls, and counters that moved."""
-    parts = [f"{head}: {cell}" for head, cell in zip(heads, cells, strict=True) if cell]
-    return wrap(f"{name}: {'; '.join(parts)}", width, indent="  ") if parts else []
-
-
 def _calls(found: LayerCalls | None) -> str:
     """With the layer, and by how much more than without it."""
     if found is None:
@@ -118,17 +120,8 @@ def _calls(found: LayerCalls | None) -> str:
     return f"{found.with_it:,.0f}{change}" if found.with_it >= 100 else f"{found.with_it:.1f}{change}"
 
 
-def _calls_head(counted: Calls, unit: str) -> str:
-    return f"system calls per {unit}" if counted.metric.endswith("_step") else "system calls"
-
-
 def _cells(found: Comparison | None) -> tuple[str, str, str]:
     return ("", "", "") if found is None else (effect_of(found), interval_of(found), verdict_word(found))
-
-
-def _kept(found: Comparison | None) -> str:
-    """What the whole has more than the same without the layer."""
-    return "" if found is None else f"{effect_of(found)} {verdict_word(found)}"
 
 
 def _answer(found: Waterfall) -> Iterator[str]:
