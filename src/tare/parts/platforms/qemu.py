@@ -130,7 +130,23 @@ class Microvm(QemuGuest):
     tries: ClassVar[int] = 4
 
     def board(self) -> Board | None:
-        return _MICROVM if platform.machine() == "x86_64" else None
+        if platform.machine() != "x86_64":
+            return None
+        return _MICROVM._replace(words=(*_MICROVM.words, *time_stamps(_cpuinfo())))
+
+
+def time_stamps(cpuinfo: str) -> tuple[str, ...]:
+    """How fast the processor's time-stamp counter counts, for a kernel that is emulated and sees that same counter.
+
+    The microvm has no clock of known rate but the timer chip, against which a kernel on a busy device cannot measure
+    it: it then waits for ever. Where a processor's clock may change, the device does not say how fast it counts.
+    """
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    known = set(flags[1].split()) if flags else set()
+    counts = re.search(r"^cpu MHz\s*:\s*([0-9.]+)$", cpuinfo, re.MULTILINE)
+    if counts is None or "constant_tsc" not in known or "aperfmperf" in known:
+        return ()
+    return (f"tsc_early_khz={round(1000 * float(counts[1]))}",)
 
 
 _PORT = 5252

@@ -19,6 +19,7 @@ from tare.drivers.guests import boot as kernels
 from tare.drivers.guests import machine
 from tare.drivers.guests.boot import Kernel
 from tare.drivers.guests.channel import GuestClock, Sighting, sight
+from tare.parts.platforms import qemu as qemu_parts
 from tare.testing import FakeHost
 
 
@@ -187,9 +188,12 @@ def test_what_an_own_tmp_would_hide_is_shown_beside_the_root(tmp_path):
 # Accelerators
 
 
-def kvm_host(*, there: bool = True, opens: bool = True, modules: str = "kvm_intel 1 0 - Live\n") -> FakeHost:
+def kvm_host(*, there: bool = True, opens: bool = True, modules: str = "kvm\nkvm_intel\n") -> FakeHost:
     codes = {"test": 0 if there else 1, "sh": 0 if opens else 2}
-    return FakeHost({"/proc/modules": modules}, answer=lambda argv: Completed(tuple(argv), codes[argv[0]], "", ""))
+    words = {"ls": modules}  # of /sys/module, which also has what is built into the kernel
+    return FakeHost(
+        answer=lambda argv: Completed(tuple(argv), codes.get(argv[0], 0), words.get(argv[0], ""), ""),
+    )
 
 
 @pytest.mark.parametrize(
@@ -197,7 +201,7 @@ def kvm_host(*, there: bool = True, opens: bool = True, modules: str = "kvm_inte
     [
         (kvm_host(there=False), "no /dev/kvm"),
         (kvm_host(opens=False), "cannot be opened"),
-        (kvm_host(modules="kvm_pvm 1 0 - Live\nkvm 2 1 kvm_pvm, Live\n"), "PVM"),
+        (kvm_host(modules="kvm\nkvm_pvm\nvirtio_pci\n"), "PVM"),
     ],
 )
 def test_kvm_that_does_not_work_is_told_and_emulation_takes_its_place(host, words):
@@ -206,6 +210,21 @@ def test_kvm_that_does_not_work_is_told_and_emulation_takes_its_place(host, word
     assert choice.accel == "tcg"
     assert words in choice.note
     assert choice.note.endswith("say nothing about virtualisation.")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ("tsc constant_tsc nopl", ("tsc_early_khz=2100123",)),
+        ("tsc constant_tsc aperfmperf", ()),  # the clock that is told is that of the moment
+        ("tsc nopl", ()),
+    ],
+)
+def test_a_machine_without_a_known_clock_is_told_how_fast_the_processors_counter_counts(flags, words):
+    told = f"processor\t: 0\ncpu MHz\t\t: 2100.123\nflags\t\t: fpu {flags} ssse3\n\n"
+
+    assert qemu_parts.time_stamps(told * 2) == words
+    assert qemu_parts.time_stamps("processor\t: 0\nCPU part\t: 0xd0c\n") == ()
 
 
 def test_kvm_that_looks_right_is_tried_first_and_emulation_after_it():
