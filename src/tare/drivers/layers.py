@@ -165,7 +165,7 @@ def overlay(
             raise ObstacleError(f"an overlay cannot lie under {path!r}: the kernel takes no ':', ',' or '\\' there.")
     stack.callback(remove, host, site.name, folder)
     parts = ("upper", "work", "root", *(f"upper{PurePosixPath(path).parent}" for path in files or ()))
-    host.run(["mkdir", "-p", "--", *(f"{folder}/{part}" for part in parts)]).checked()
+    make_folders(host, [f"{folder}/{part}" for part in parts])
     for path, text in (files or {}).items():
         make_file(host, f"{folder}/upper{path}", text)
     done = _mount(host, site.name, lower, folder, f"{folder}/root")
@@ -176,6 +176,18 @@ def overlay(
             "(ext4, xfs, btrfs or tmpfs; not NFS, and not another overlay)."
         )
     return f"{folder}/root"
+
+
+def make_folders(host: Host, paths: Iterable[str]) -> None:
+    """These folders, with those above them; on the device itself without a command, which takes milliseconds."""
+    if not isinstance(host, OwnDevice):
+        host.run(["mkdir", "-p", "--", *paths]).checked()
+        return
+    try:
+        for path in paths:
+            host.file(path).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TrialError(f"no folder {error.filename} can be made: {error.strerror}") from error
 
 
 def over(host: Host, site: Site, path: str, number: int) -> str:
@@ -248,7 +260,7 @@ def remove(host: Host, name: str, folder: str = "") -> None:
         if mount in ours or (mount in inside and ours):
             unmount(host, mount.point)
     folders |= dict.fromkeys(aside(host, name))
-    for each in folders:
+    for each in [path for path in folders if not any(path != other and _is_in(path, other) for other in folders)]:
         # Its name is checked once more: a path made by someone else must never get here.
         if PurePosixPath(each).name == name and not _mounted_below(host, each):
             host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -281,6 +282,10 @@ class GpuFile:
 
 def gpu_files(host: Host) -> list[GpuFile]:
     """Those that are there, by name; none on a machine without such a GPU."""
+    if isinstance(host, OwnDevice):  # without a shell, which takes a few milliseconds of every trial
+        there = [path for pattern in _PATTERNS for path in host.file("/").glob(pattern[1:]) if path.is_char_device()]
+        devices = [(str(path), path.stat().st_rdev) for path in there]
+        return [GpuFile(path, os.major(device), os.minor(device)) for path, device in sorted(devices)]
     found = [line.rsplit(" ", 2) for line in host.run(["sh", "-c", _LIST, "gpus"]).checked().out.splitlines()]
     return [GpuFile(path, int(major, 16), int(minor, 16)) for path, major, minor in sorted(found)]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tare.base.errors import ObstacleError, TrialError
-from tare.base.host import Host, Scope, kill
+from tare.base.host import Host, OwnDevice, Scope, kill
 from tare.base.processes import Mount, identity, mounts
 from tare.base.units import cores as cores_of
 
@@ -178,11 +178,10 @@ def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WI
                 "They hang in the kernel (state D in `ps`), mostly on a disk or a network drive that does not answer; "
                 "if they stay, only a reboot frees them. Then run `tare device restore`."
             )
-        done = host.run(["rmdir", "--", *there])
-        if done.code == 0:
+        if not (trouble := _remove_folders(host, there)):
             break
         if host.clock.now_ns() >= deadline_ns:  # a group stays busy for a moment after its last process
-            raise TrialError(f"the control group cannot be removed: {done.err.strip()}")
+            raise TrialError(f"the control group cannot be removed: {trouble}")
         host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
     remove_parent(host)
 
@@ -191,7 +190,21 @@ def remove_parent(host: Host) -> None:
     """Remove our parent folder where it is empty; other groups in it (another run's) keep it."""
     parents = _distinct({key: f"{mount.point}/{PARENT}" for key, mount in hierarchies(host).items()})
     if parents:
-        host.run(["rmdir", "--", *parents])
+        _remove_folders(host, parents)
+
+
+def _remove_folders(host: Host, folders: Iterable[str]) -> str:
+    """Remove those that are empty; what went wrong, if anything did."""
+    if not isinstance(host, OwnDevice):
+        done = host.run(["rmdir", "--", *folders])
+        return "" if done.code == 0 else done.err.strip() or f"code {done.code}"
+    trouble = []
+    for folder in folders:  # without a command, which takes milliseconds
+        try:
+            host.file(folder).rmdir()
+        except OSError as error:
+            trouble.append(f"{folder}: {error.strerror}")
+    return "\n".join(trouble)
 
 
 def oom_kills(host: Host, folders: Mapping[str, str]) -> int | None:
