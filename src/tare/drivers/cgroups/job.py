@@ -207,6 +207,12 @@ class GroupProcess:
             self._inner.kill()
 
 
+def begun(group: Group, job: Job, main: Callable[[], int | None] = lambda: None) -> GroupProcess:
+    """Start a command on the host below, which brings a job into the group."""
+    before = group.oom_kills()
+    return GroupProcess(group.host.spawn(job), group, before, main)
+
+
 def run_in_group(group: Group, command: Sequence[str], argv: Sequence[str], *, limit_s: float, stdin: str) -> Completed:
     """Run `command`, which runs `argv` inside the group; at the limit what runs inside dies first."""
     late = threading.Event()
@@ -349,11 +355,9 @@ class GroupHost:
         return replace(done, argv=tuple(argv))
 
     def spawn(self, job: Job) -> Process:
-        before = self._group.oom_kills()
         env = {**job.env, tree.NAME_VARIABLE: self.name}
         cwd = "/" if self._files.root else self._files.moved.get(job.cwd, job.cwd)
-        inner = self._host.spawn(Job((*self._entry(job.cwd), *job.argv), env, cwd))
-        return GroupProcess(inner, self._group, before)
+        return begun(self._group, Job((*self._entry(job.cwd), *job.argv), env, cwd))
 
     def _entry(self, cwd: str) -> tuple[str, ...]:
         """What goes before a command so that it starts inside the group, and among the files that it is to see."""

@@ -67,7 +67,10 @@ class ExecProcess:
             self._line = inside.api.exec_start(self._id, socket=True)
         self._frames = _Frames(self._line)
         if stdin:
-            _send(self._line, stdin.encode())
+            plain = _socket(self._line)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it need not read all of it
+                plain.sendall(stdin.encode())
+                plain.shutdown(socket.SHUT_WR)
 
     def wait(self, limit_s: float) -> Exit:
         timed_out = not self._ended_within(limit_s)
@@ -170,14 +173,6 @@ class _Frames:
 def _socket(line: Any) -> Any:
     """The socket itself: the SDK hands out a file object around it, which does not close it."""
     return getattr(line, "_sock", line)
-
-
-def _send(line: Any, data: bytes) -> None:
-    """Write to the command and close that direction; one that does not read all of it is no error."""
-    plain = _socket(line)
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        plain.sendall(data)
-        plain.shutdown(socket.SHUT_WR)
 
 
 def environment(env: Mapping[str, str], present: Iterable[str] = ()) -> list[str]:
@@ -306,15 +301,11 @@ def _build(client: Any, dockerfile: Path, tag: str) -> None:
 def _context_hash(dockerfile: Path) -> str:
     """Changes when the Dockerfile or any file beside it does."""
     digest = hashlib.sha256(dockerfile.read_bytes())
-    for line in _context_lines(dockerfile.parent):
-        digest.update(line.encode())
-    return digest.hexdigest()[:16]
-
-
-def _context_lines(context: Path) -> Iterator[str]:
+    context = dockerfile.parent
     for path in sorted(context.rglob("*")):
         seen = path.lstat()
-        yield f"{path.relative_to(context)}\0{seen.st_mode}\0{seen.st_size}\0{seen.st_mtime_ns}\n"
+        digest.update(f"{path.relative_to(context)}\0{seen.st_mode}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 # Fetching an image that is not on this device, through the engine that is to have it: Docker's or Podman.

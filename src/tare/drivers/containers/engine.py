@@ -189,10 +189,17 @@ def for_removal(host: Host) -> Iterator[Any | None]:
     """
     started = False
     if find() is None:
-        if not _could_hold_containers(host):
+        can_start = is_root(host) and host.run(["test", "-d", str(folder() / "data")]).code == 0
+        if not can_start or host.run(["dockerd", "--version"]).code != 0:
             yield None
             return
-        started = _started_for_removal(host)
+        try:
+            started = start(host).ours
+        except ObstacleError as error:
+            raise ObstacleError(
+                f"{error}\nA container of a dead run may be left in {folder()}/data. If that engine cannot be mended, "
+                "remove the folder, and with it all that it holds; then run `tare device restore` again."
+            ) from error
     try:
         with contextlib.closing(connect(host)) as connected:
             yield connected
@@ -216,25 +223,6 @@ def dead_mounts(host: Host) -> list[str]:
     return dead_mounts_in(host, str(folder()))
 
 
-def _could_hold_containers(host: Host) -> bool:
-    """Whether our own engine has been here, and can be started again."""
-    return (
-        is_root(host)
-        and host.run(["test", "-d", str(folder() / "data")]).code == 0
-        and host.run(["dockerd", "--version"]).code == 0
-    )
-
-
-def _started_for_removal(host: Host) -> bool:
-    try:
-        return start(host).ours
-    except ObstacleError as error:
-        raise ObstacleError(
-            f"{error}\nA container of a dead run may be left in {folder()}/data. If that engine cannot be mended, "
-            "remove the folder, and with it all that it holds; then run `tare device restore` again."
-        ) from error
-
-
 def stop(host: Host, place: str | None = None) -> bool:
     """Stop the engine that we started, and no other; False if there is none."""
     return stop_in(host, place or str(folder()), Patience())
@@ -247,32 +235,25 @@ def own_pid(host: Host) -> int | None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """`start`, `stop` or `status`, for people and for make."""
-    verbs = {"start": _say_start, "stop": _say_stop, "status": _say_status}
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if len(words) != 1 or words[0] not in verbs:
-        sys.stderr.write("usage: python -m tare.drivers.containers.engine start|stop|status\n")
-        return 2
     try:
-        sys.stdout.write(f"{verbs[words[0]](LocalHost())}\n")
+        match words:
+            case ["start"]:
+                told = f"export DOCKER_HOST={start(LocalHost()).address}"
+            case ["stop"]:
+                told = "stopped." if stop(LocalHost()) else "no engine of ours was running."
+            case ["status"]:
+                if (found := find()) is None:
+                    raise ObstacleError("no Docker engine.", [_no_engine()])
+                told = f"{found.address} answers{' (started by tare)' if found.ours else ''}."
+            case _:
+                sys.stderr.write("usage: python -m tare.drivers.containers.engine start|stop|status\n")
+                return 2
     except TareError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    sys.stdout.write(f"{told}\n")
     return 0
-
-
-def _say_start(host: Host) -> str:
-    return f"export DOCKER_HOST={start(host).address}"
-
-
-def _say_stop(host: Host) -> str:
-    return "stopped." if stop(host) else "no engine of ours was running."
-
-
-def _say_status(host: Host) -> str:
-    found = find()
-    if found is None:
-        raise ObstacleError("no Docker engine.", [_no_engine()])
-    return f"{found.address} answers{' (started by tare)' if found.ours else ''}."
 
 
 # A Docker engine for the time of a run: the one that answers, or a private one that its last user stops again.
@@ -427,12 +408,8 @@ def opened(host: Host) -> Iterator[Any]:
 
 def _found(host: Reaching) -> str | None:
     """The socket inside where an engine answers."""
-    there = (path for path in _candidates() if host.run(["test", "-S", path]).code == 0)
+    there = (path for path in (SYSTEM_SOCKET, socket_in(INSIDE)) if host.run(["test", "-S", path]).code == 0)
     return next((path for path in there if _why_silent(host, path) is None), None)
-
-
-def _candidates() -> tuple[str, ...]:
-    return (SYSTEM_SOCKET, socket_in(INSIDE))
 
 
 def _why_silent(host: Reaching, path: str) -> str | None:

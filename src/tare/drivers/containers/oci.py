@@ -17,7 +17,7 @@ from tare.base.processes import Identity, identity, is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import Group, GroupProcess, run_in_group
+from tare.drivers.cgroups.job import Group, begun, run_in_group
 from tare.drivers.cgroups.limits import PERIOD_US, Limits
 from tare.drivers.cgroups.tree import PARENT, PIDS_LIMIT
 from tare.drivers.containers import isolation, roots
@@ -66,7 +66,7 @@ def bundle_config(bundle: Bundle) -> dict[str, Json]:
         **({"hostname": bundle.hostname} if "uts" in bundle.layers else {}),
         "process": process(bundle, SLEEPER, {"PATH": PATH}, "/"),
         "root": {"path": bundle.rootfs, "readonly": not bundle.writable},
-        "mounts": [*_own_mounts(bundle), *(_bind(bind) for bind in bundle.binds)],
+        "mounts": [*_own_mounts(bundle), *(bind_mount(bind) for bind in bundle.binds)],
         "linux": {
             "cgroupsPath": f"/{PARENT}/{bundle.name}",
             "resources": _resources(bundle),
@@ -108,7 +108,7 @@ def _mount(destination: str, kind: str, options: list[str]) -> dict[str, Json]:
     return {"destination": destination, "type": kind, "source": kind, "options": options}
 
 
-def _bind(bind: Bind) -> dict[str, Json]:
+def bind_mount(bind: Bind) -> dict[str, Json]:
     # Not recursive: the read-only flag does not reach what is mounted further down.
     options = ["bind", "rw" if bind.writable else "ro", "rprivate"]
     return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
@@ -313,10 +313,13 @@ class RuntimePlace(ContainerPlace):
         return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
 
     def spawn(self, job: Job) -> Process:
-        number, before = next(self._numbers), self._group.oom_kills()
+        number = next(self._numbers)
         command = self._exec(number, job.argv, {**job.env, tree.NAME_VARIABLE: self.name}, job.cwd)
-        inner = self._host.spawn(Job(tuple(command), env={"PATH": PATH}))
-        return GroupProcess(inner, self._group, before, lambda: number_in(self._host, self._pid_file(number)))
+        return begun(
+            self._group,
+            Job(tuple(command), env={"PATH": PATH}),
+            lambda: number_in(self._host, self._pid_file(number)),
+        )
 
     def _exec(self, number: int, argv: Sequence[str], env: Mapping[str, str], cwd: str) -> list[str]:
         """The whole process is in a file: on the command line its environment could be read by anyone."""

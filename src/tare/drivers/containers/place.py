@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
@@ -35,6 +35,7 @@ from tare.base.units import SizeBytes
 from tare.drivers import layers
 from tare.drivers.cgroups.job import Group
 from tare.drivers.cgroups.limits import Limits
+from tare.drivers.cgroups.tree import NAME_VARIABLE
 from tare.drivers.containers import roots
 from tare.drivers.containers.roots import Bind
 from tare.drivers.places import Phases
@@ -306,6 +307,21 @@ class ContainerPlace(ABC):
     def close(self) -> None:
         with self.phases.timed("close.remove"):
             self._made.close()
+
+
+def handed_over(
+    env: Mapping[str, str], is_lent: Callable[[str], object], present: Iterable[str], name: str, program: str = "env"
+) -> tuple[dict[str, str], list[str]]:
+    """A job's variables in two parts: those for the environment of the program that brings it in, and the words that
+    set all others inside, and take away what is `present` there by itself.
+
+    Anyone can read a command line, so that values go by the environment wherever they may. The name by which leftovers
+    are found does not: the program itself is none.
+    """
+    lent = {key: value for key, value in env.items() if is_lent(key)}
+    words = {key: value for key, value in env.items() if key not in lent} | {NAME_VARIABLE: name}
+    away = [word for key in present if key not in env for word in ("-u", key)]
+    return lent, [program, *away, *(f"{key}={value}" for key, value in words.items())]
 
 
 def python_in(place: Host, python: str, *, needed: bool) -> str:

@@ -254,21 +254,27 @@ def _blob(folder: Path, described: Mapping[str, Any]) -> Path:
     return folder / "blobs" / kind / digest
 
 
-def _unpack(manifest: _Manifest, kept: Path) -> None:
-    """All or nothing: the folder gets its name when it is whole."""
+@contextmanager
+def _drafted(kept: Path) -> Iterator[Path]:
+    """A folder to unpack into, all or nothing: it gets its name when it is whole."""
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=_room()))
     try:
+        yield draft
+        draft.chmod(0o755)
+        with suppress(OSError) if kept.is_dir() else nullcontext():  # another run was quicker
+            draft.rename(kept)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _unpack(manifest: _Manifest, kept: Path) -> None:
+    with _drafted(kept) as draft:
         root = draft / "root"
         root.mkdir(mode=0o755)
         for layer in manifest.layers:
             _lay_over(layer, root)
         config = json.loads(manifest.config.read_text()).get("config") or {}
         (draft / "config.json").write_text(json.dumps(config))
-        draft.chmod(0o755)
-        with suppress(OSError) if kept.is_dir() else nullcontext():  # another run was quicker
-            draft.rename(kept)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _unpack_sif(file: Path, image_id: str) -> Unpacked:
@@ -276,8 +282,7 @@ def _unpack_sif(file: Path, image_id: str) -> Unpacked:
     program = next((name for name in ("apptainer", "singularity") if shutil.which(name)), "")
     if not program:
         raise ObstacleError(f"{file} is a SIF file: only Apptainer or Singularity can unpack it, and neither is here.")
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=_room()))
-    try:
+    with _drafted(_room() / image_id) as draft:
         listed = re.search(r"\|(\d+)-\d+ *\|FS \(Squashfs", _run(program, "sif", "list", str(file)))
         if listed is None:
             raise ObstacleError(f"{file} holds no squashfs file system: encrypted or writable SIF files are refused.")
@@ -285,12 +290,6 @@ def _unpack_sif(file: Path, image_id: str) -> Unpacked:
         seen = _run(program, "--silent", "exec", "--containall", "--no-eval", "--no-privs", str(file), "env", "-0")
         env = [line for line in seen.split("\0") if "=" in line and not OF_APPTAINER.fullmatch(line.partition("=")[0])]
         (draft / "config.json").write_text(json.dumps({"Env": env}))
-        draft.chmod(0o755)
-        kept = _room() / image_id
-        with suppress(OSError) if kept.is_dir() else nullcontext():  # another run was quicker
-            draft.rename(kept)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     found = _kept(image_id)
     assert found is not None
     return found
@@ -387,7 +386,9 @@ def binds(host: Host, site: Site) -> list[Bind]:
     reads = [str(path) for path in site.reads]
     # Not the roots of containers, whose scratch may lie in the working folder or below /opt.
     others = [mount.point for mount in mounted if not is_a_layer(mount)]
-    below = [point for point in others if _is_below(point, reads)]  # a disk inside of a folder of data
+    below = [  # a disk inside of a folder of data
+        point for point in others if any(point != each and PurePosixPath(point).is_relative_to(each) for each in reads)
+    ]
     needed = [*reads, *below, *existing(host, [*reads, *python_paths(host)])]
     hidden = [path for path in needed if not _shown(mounted, path)]
     system = [point for point in others if _is_system(point)]
@@ -549,10 +550,6 @@ def _shown(mounted: list[Mount], path: str) -> bool:
     """Whether an overlay over `/` shows this path."""
     holder = holding(mounted, path)
     return PurePosixPath(path).parts[1:2] not in [(name,) for name in OWN] and (holder is None or holder.point == "/")
-
-
-def _is_below(point: str, folders: Iterable[str]) -> bool:
-    return any(point != folder and PurePosixPath(point).is_relative_to(folder) for folder in folders)
 
 
 def _is_system(point: str) -> bool:

@@ -19,10 +19,10 @@ from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import Group, GroupProcess, Nested, entered, limited_group, may_make_groups, run_in_group
+from tare.drivers.cgroups.job import Group, Nested, begun, entered, limited_group, may_make_groups, run_in_group
 from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.oci import PATH, SHELLS_OWN
-from tare.drivers.containers.place import Container, ContainerPlace, Root
+from tare.drivers.containers.place import Container, ContainerPlace, Root, handed_over
 from tare.drivers.containers.roots import OF_APPTAINER, Bind, is_path, is_sif, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
@@ -282,16 +282,14 @@ class CalledPlace(ContainerPlace):
         return replace(self._host.run(command, limit_s=limit_s, stdin=stdin), argv=tuple(argv))
 
     def spawn(self, job: Job) -> Process:
-        before = self._group.oom_kills()
         env = {name: value for name, value in job.env.items() if not (self._images_own and name == "PATH")}
-        passed = {name: env[name] for name in env if _PLAIN.fullmatch(name) and not self._call.by_word.fullmatch(name)}
-        words = {name: value for name, value in env.items() if name not in passed}
-        words[tree.NAME_VARIABLE] = self.name
-        away = [part for name in self._added if name not in env for part in ("-u", name)]
-        inside = self._call.ended(["env", *away, *(f"{name}={value}" for name, value in words.items()), *job.argv])
+        by_word = self._call.by_word
+        passed, inside = handed_over(
+            env, lambda name: _PLAIN.fullmatch(name) and not by_word.fullmatch(name), self._added, self.name
+        )
         client = {"PATH": PATH, "HOME": self._home, **self._call.lent(passed)}
-        command = (*self._entry, *self._call.argv(job.cwd, tuple(passed)), *inside)
-        return GroupProcess(self._host.spawn(Job(command, env=client)), self._group, before)
+        command = (*self._entry, *self._call.argv(job.cwd, tuple(passed)), *self._call.ended([*inside, *job.argv]))
+        return begun(self._group, Job(command, env=client))
 
 
 # A container of Apptainer (or Singularity), as clusters have it: one process, with or without root.
@@ -376,7 +374,7 @@ class _Exec:
         return [self.program, "--silent", "exec", *self.flags, "--pwd", cwd, self.root]
 
     def lent(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Anyone can read a command line, so that values come by its own environment, under names that it knows."""
+        """Under names that it knows."""
         return {f"{self.program.upper()}ENV_{name}": value for name, value in env.items()}
 
     def loud(self) -> Mapping[str, str]:
@@ -426,7 +424,7 @@ class Nspawn(CalledContainer):
         if not self.program(host):
             how = "`apt-get install systemd-container` (or your system's way)"
             stopped.append(obstacle("needs.program", f"{_PROGRAM} is not installed here: {how} brings it."))
-        elif (version := _version(self.here(host)["version"])) < _LEAST_VERSION:
+        elif (version := int((re.findall(r"^\d+", self.here(host)["version"]) or ["0"])[0])) < _LEAST_VERSION:
             sentence = f"this is {_PROGRAM} of systemd {version}; it works from systemd {_LEAST_VERSION} on."
             stopped.append(obstacle("needs.program", sentence))
         if not is_root(host):
@@ -512,7 +510,6 @@ class _Spawn:
         return [self.program, *self.flags, f"--chdir={cwd}", *(f"--setenv={name}" for name in names)]
 
     def lent(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Anyone can read a command line, so that values come by its own environment."""
         return {**env, **_SETTINGS}
 
     def loud(self) -> Mapping[str, str]:
@@ -520,12 +517,6 @@ class _Spawn:
 
     def ended(self, argv: Sequence[str]) -> list[str]:
         return [*_ENDED, *argv]
-
-
-def _version(text: Json) -> int:
-    """Of `252 (252.39-1~deb12u2)`; 0 where it says nothing that is a number."""
-    found = re.match(r"\d+", str(text))
-    return int(found.group()) if found else 0
 
 
 def _remove_folder(host: Host, name: str) -> None:

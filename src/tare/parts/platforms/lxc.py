@@ -12,7 +12,7 @@ from tare.base.host import Completed, Host, Job, Process, Site, make_file, node_
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import Group, GroupProcess, Nested, run_in_group
+from tare.drivers.cgroups.job import Group, Nested, begun, run_in_group
 from tare.drivers.containers.oci import (
     PATH,
     SHELLS_OWN,
@@ -21,7 +21,7 @@ from tare.drivers.containers.oci import (
     OciContainer,
     Runtime,
 )
-from tare.drivers.containers.place import ContainerPlace, Root
+from tare.drivers.containers.place import ContainerPlace, Root, handed_over
 from tare.drivers.containers.roots import Bind
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 
@@ -29,9 +29,8 @@ _RUNTIME = Runtime("lxc-start", "lxc")
 _STATE = _RUNTIME.state
 _LOCKS = f"/run/lxc/lock{_STATE}"
 _FILTER = Path("/usr/share/lxc/config/common.seccomp")  # the one that LXC's own configurations name
-# What the loader would heed in its own process, or what it sets itself.
-_BY_WORD = re.compile(rf"PATH|GLIBC_TUNABLES|container|(LD|LXC)_\w+|{SHELLS_OWN}")
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Without what the loader would heed in its own process, and what it sets itself.
+_PLAIN = re.compile(rf"(?!(PATH|GLIBC_TUNABLES|container|(LD|LXC)_\w+|{SHELLS_OWN})$)[A-Za-z_][A-Za-z0-9_]*")
 _ADDED = ("container", "PATH", "PWD", "OLDPWD", "SHLVL", "_")
 _INSIDE = ("/.lxc", "")  # the groups of a container: its own, with one below for commands
 _BESIDE = ("-monitor", "-pivot/lxc.pivot", "-pivot")  # and what it makes for the process that watches it
@@ -169,12 +168,7 @@ class LxcPlace(ContainerPlace):
         return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
 
     def spawn(self, job: Job) -> Process:
-        """Anyone can read a command line, so that values come by its own environment."""
-        before = self._group.oom_kills()
-        kept = {name: job.env[name] for name in job.env if _PLAIN.fullmatch(name) and not _BY_WORD.fullmatch(name)}
-        words = {name: value for name, value in job.env.items() if name not in kept} | {tree.NAME_VARIABLE: self.name}
-        away = [part for name in _ADDED if name not in job.env for part in ("-u", name)]
-        inside = ["env", *away, *(f"{name}={value}" for name, value in words.items()), *job.argv]
+        kept, inside = handed_over(job.env, _PLAIN.fullmatch, _ADDED, self.name)
         keep = [f"--keep-var={name}" for name in kept]
-        command = (*self._attach, *keep, "--", "sh", "-c", _IN, job.cwd, *inside)
-        return GroupProcess(self._host.spawn(Job(command, env={"PATH": PATH, **kept})), self._group, before)
+        command = (*self._attach, *keep, "--", "sh", "-c", _IN, job.cwd, *inside, *job.argv)
+        return begun(self._group, Job(command, env={"PATH": PATH, **kept}))

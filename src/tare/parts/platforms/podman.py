@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import ClassVar
@@ -16,10 +16,10 @@ from tare.base.processes import is_root, ulimits
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
+from tare.drivers.cgroups.job import KILL_ALL, Group, Sandbox, begun, run_in_group
 from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH, SLEEPER
-from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, labels, leftover
+from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, handed_over, labels, leftover
 from tare.drivers.containers.roots import Bind, Unpacked, as_changes, image_config, is_path, packed, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
@@ -255,26 +255,10 @@ class PodmanPlace(ContainerPlace):
         return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
 
     def spawn(self, job: Job) -> Process:
-        before = self._group.oom_kills()
+        """With its own variables and nothing else; in an image the image's stay too, and its PATH wins."""
         env = {name: value for name, value in job.env.items() if not (self._in_image and name == "PATH")}
-        lent = {name: value for name, value in env.items() if not _CLIENTS_OWN.fullmatch(name)}
+        program = "env" if self._in_image else "/usr/bin/env"
+        lent, inside = handed_over(env, lambda name: not _CLIENTS_OWN.fullmatch(name), _ADDED, self.name, program)
         passed = [f"--env={name}" for name in lent]
-        command = (*_PODMAN, "exec", f"--workdir={job.cwd}", *passed, self.name, *self._environment(env), *job.argv)
-        return GroupProcess(
-            self._host.spawn(Job(command, env={**lent, **_client_env(self._host)})), self._group, before
-        )
-
-    def _environment(self, env: Mapping[str, str]) -> list[str]:
-        """The job's own variables and nothing else; in an image the image's stay too, and its PATH wins.
-
-        Anyone can read a command line, so that values come by podman's own environment; but not those that podman
-        itself would heed, nor the name by which leftovers are found, for podman's process is none.
-        """
-        away = [part for name in _ADDED if name not in env for part in ("-u", name)]
-        reported = {name: value for name, value in env.items() if _CLIENTS_OWN.fullmatch(name)}
-        reported[tree.NAME_VARIABLE] = self.name
-        return [
-            "env" if self._in_image else "/usr/bin/env",
-            *away,
-            *(f"{name}={value}" for name, value in reported.items()),
-        ]
+        command = (*_PODMAN, "exec", f"--workdir={job.cwd}", *passed, self.name, *inside, *job.argv)
+        return begun(self._group, Job(command, env={**lent, **_client_env(self._host)}))

@@ -23,7 +23,7 @@ from tare.base.host import Completed, Exit, Host, Job, Process, Site, make_file,
 from tare.base.processes import Identity
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import KILL_ALL, Group, GroupProcess, Sandbox, run_in_group
+from tare.drivers.cgroups.job import KILL_ALL, Group, Sandbox, begun, run_in_group
 from tare.drivers.containers import daemons, isolation, oci
 from tare.drivers.containers.daemons import Patience
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
@@ -278,7 +278,7 @@ class Containerd(Runc):
         daemons.containerd(host, folder, _PATIENCE)
         config = bundle_config(made)
         # Its own /run would hide it, so that it comes after that.
-        config["mounts"].append(_shown(Bind(f"{folder}/env", _SEEN_AT)))
+        config["mounts"].append(oci.bind_mount(Bind(f"{folder}/env", _SEEN_AT)))
         make_file(host, f"{bundle}/config.json", json.dumps(config))
         command = [*_ctr(made.name), "run", "--detach", "--null-io", "--config", f"{bundle}/config.json"]
         done = host.run([*command, "--pid-file", f"{bundle}/pid", made.name])
@@ -318,11 +318,6 @@ def _ctr(name: str) -> list[str]:
     return ["ctr", "--address", daemons.containerd_socket(_folder(name)), "--namespace", _NAMESPACE]
 
 
-def _shown(bind: Bind) -> dict[str, Json]:
-    options = ["bind", "ro", "rprivate"]
-    return {"destination": bind.target, "type": "bind", "source": bind.source, "options": options}
-
-
 class ContainerdPlace(ContainerPlace):
     """A running container of containerd; each command comes in by `ctr tasks exec`."""
 
@@ -341,17 +336,17 @@ class ContainerdPlace(ContainerPlace):
         return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
 
     def spawn(self, job: Job) -> Process:
-        number, before = next(self._numbers), self._group.oom_kills()
+        number = next(self._numbers)
         file = f"{self._folder}/env/{number}"
         owned = [f"--owner={self._user.uid}", f"--group={self._user.gid}", "--mode=0400"]
         text = _environment({**job.env, tree.NAME_VARIABLE: self.name})
         self._host.run(["install", *owned, "/dev/stdin", file], stdin=text).checked()
         inside = ("sh", "-c", '. "$0"', f"{_SEEN_AT}/{number}", *job.argv)
-        inner = self._host.spawn(Job((*self._exec(number, job.cwd), *inside), env={"PATH": PATH}))
+        command = (*self._exec(number, job.cwd), *inside)
         pid_file = (
             f"{self._folder}/containerd.state/io.containerd.runtime.v2.task/{_NAMESPACE}/{self.name}/{number}.pid"
         )
-        return GroupProcess(inner, self._group, before, lambda: number_in(self._host, pid_file))
+        return begun(self._group, Job(command, env={"PATH": PATH}), lambda: number_in(self._host, pid_file))
 
     def _exec(self, number: int, cwd: str) -> list[str]:
         return [*_ctr(self.name), "tasks", "exec", "--exec-id", str(number), "--cwd", cwd, self.name]

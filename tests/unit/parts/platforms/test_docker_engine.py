@@ -240,7 +240,7 @@ def test_the_network_namespace_that_a_killed_engine_left_mounted_is_found_and_un
     assert dead.asked[-1] == ("umount", "--", str(point))
     guardians = FakeHost(files=dead.files, answers={"umount": ""})
     monkeypatch.setattr(engine, "find", lambda: None)
-    monkeypatch.setattr(engine, "_could_hold_containers", lambda host: False)
+    monkeypatch.setattr(engine, "is_root", lambda host: False)
     Docker.sweep(guardians, "tare-ab-1")  # which asks for a run's own site alone
     assert ("umount", "--", str(point)) in guardians.asked
 
