@@ -35,9 +35,8 @@ _LINE = re.compile(
     rf"(?:(?:[^\s\d]\S{{2,7}}|\.{{3,8}}){_BLANK}+)?(\d+)\.(\d+):{_BLANK}+(?:\w+:)?(\w+):{_BLANK}*(.*)$",
     re.MULTILINE,
 )
-_LOST = re.compile(  # the kernel's words, and trace-cmd's
-    rf"^{_BLANK}*CPU:{_BLANK}*(\d+) \[(?:LOST )?(\d+)? ?EVENTS(?: DROPPED)?\]", re.MULTILINE
-)
+# The kernel's words, and trace-cmd's.
+_LOST = re.compile(rf"{_BLANK}*CPU:{_BLANK}*(\d+) \[(?:LOST )?(\d+)? ?EVENTS(?: DROPPED)?\]")
 _NAME = re.compile(r"(?:\w+:)?(\w+):", re.ASCII)
 _PAIR = re.compile(r"(\w+)=(\S+)")
 _BDI = re.compile(r"^bdi (\S+?):? ")
@@ -77,11 +76,8 @@ def text_tables(
     ):
         for block in _blocks(file, bytes_at_once):
             at, lines = at + lines, len(block.ends)
-            for cpu, count in _LOST.findall(block.text) if b"EVENTS" in block.data else ():
-                lost[int(cpu)] = lost.get(int(cpu), 0) + int(count or 1)  # not counted is one at least
-            found = {
-                name: _alike(columns, kinds.setdefault(name, {})) for name, columns in _events(block, whole).items()
-            }
+            read = _events(block, whole, lost)
+            found = {name: _alike(columns, kinds.setdefault(name, {})) for name, columns in read.items()}
             yield from (Chunk(name, columns) for name, columns in found.items())
             yield from (Chunk("page_writes", columns) for columns in writes.piece(found))
     if not kinds:
@@ -366,11 +362,15 @@ def _bracket_offset(block: _Block) -> int:
     return max(8, max(found, key=found.count))
 
 
-def _by_itself(block: _Block, lines: _Lines, rows: Sequence[int]) -> list[bool]:
+def _by_itself(block: _Block, lines: _Lines, rows: Sequence[int], lost: dict[int, int]) -> list[bool]:
     """Lines of another form, one by one: whether each is an event, and what its head says."""
     found = []
     for row in rows:
-        line = _LINE.match(block.text, int(block.begins[row]), int(block.ends[row]))
+        begin, end = int(block.begins[row]), int(block.ends[row])
+        if told := _LOST.match(block.text, begin, end):
+            cpu, count = told.groups()
+            lost[int(cpu)] = lost.get(int(cpu), 0) + int(count or 1)  # not counted is one at least
+        line = _LINE.match(block.text, begin, end)
         found.append(line is not None)
         if line is not None:
             pid, cpu = np.array([int(line[2]), int(line[3])], np.int32)
@@ -381,12 +381,12 @@ def _by_itself(block: _Block, lines: _Lines, rows: Sequence[int]) -> list[bool]:
     return found
 
 
-def _events(block: _Block, whole: bool) -> dict[str, Columns]:
-    """The events of some lines by name, each kind in columns."""
+def _events(block: _Block, whole: bool, lost: dict[int, int]) -> dict[str, Columns]:
+    """The events of some lines by name, each kind in columns; `lost` grows by those that were lost, core by core."""
     lines, usual = _heads(block)
     is_event, doubted = usual.copy(), np.flatnonzero(~usual)
     while True:
-        is_event[doubted] = _by_itself(block, lines, doubted.tolist())
+        is_event[doubted] = _by_itself(block, lines, doubted.tolist(), lost)
         usual[doubted] = False
         rows = np.flatnonzero(is_event)
         names, which = block.coded(lines.name[rows], (lines.name_end - lines.name)[rows])

@@ -99,7 +99,7 @@ def test_rows_of_one_form_are_read_at_once(text: str, path: Path, monkeypatch: p
     own = reader._fields
     monkeypatch.setattr(reader, "_fields", lambda text: seen.append(text) or own(text))
     monkeypatch.setattr(
-        reader, "_by_itself", lambda block, lines, rows: [pytest.fail("a line by itself") for _ in rows]
+        reader, "_by_itself", lambda block, lines, rows, lost: [pytest.fail("a line by itself") for _ in rows]
     )
     assert read(path)
     assert len(seen) == 1  # for the names
