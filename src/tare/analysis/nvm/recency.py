@@ -79,8 +79,10 @@ class Recency:
         following[last[rewrites]] = rewrites + before
         self._times[at[old]] = written + final[old]
         self._add(at[~old], different[~old], written + final[~old])
-        stays = np.concatenate((self._recent, np.arange(written, written + len(keys))))[following == _NEVER]
-        self._recent = stays[max(0, len(stays) - self._most) :]
+        stays = np.flatnonzero(following == _NEVER)
+        stays = stays[max(0, len(stays) - self._most) :]
+        early = np.searchsorted(stays, before)
+        self._recent = np.concatenate((self._recent[stays[:early]], stays[early:] - before + written))
         self._written += len(keys)
         return Part(before, last, following, known)
 
