@@ -30,6 +30,7 @@ from tare.analysis.kernel.counters import (
     WORKLOAD,
     scaled_counts,
 )
+from tare.analysis.kernel.faults import Place, places
 from tare.base.text import FIRST_EPOCH
 from tare.base.units import METER_W
 from tare.records.intervals import Marks, are, coded, intervals
@@ -37,7 +38,6 @@ from tare.records.model import Record
 from tare.records.parquet import TableName
 from tare.records.store import Store
 from tare.records.trials import is_usable
-from tare.traces.faults import Place, places
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values

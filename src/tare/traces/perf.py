@@ -16,13 +16,13 @@ import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.traces.faults import cause_of
 from tare.traces.formats import EventFormat, parse_event
 from tare.traces.roles import Roles, Snapshot
 
@@ -262,9 +262,12 @@ def samples(lines: Iterable[str]) -> Iterator[Sample | Lost]:
     head: re.Match[str] | None = None
     frames: list[Frame] = []
     for line in lines:
-        if line[:1] in "\t " and head is not None and (frame := _frame(line)) is not None:
-            frames.append(frame)
-            continue
+        if line[:1] in "\t " and head is not None:
+            address, _, rest = line.strip().partition(" ")
+            name, file = _name_and_file(rest)
+            if name and file:
+                frames.append(Frame(f"0x{address}" if name == _UNKNOWN else name, file))
+                continue
         if head is not None:
             yield _sample(head, frames)
             head, frames = None, []
@@ -276,12 +279,6 @@ def samples(lines: Iterable[str]) -> Iterator[Sample | Lost]:
         yield _sample(head, frames)
 
 
-def _frame(line: str) -> Frame | None:
-    address, _, rest = line.strip().partition(" ")
-    name, file = _name_and_file(rest)
-    return Frame(f"0x{address}" if name == _UNKNOWN else name, file) if name and file else None
-
-
 def _name_and_file(text: str) -> tuple[str, str]:
     """`f(int) (/lib/x.so)` as its two parts; a file that is gone is `(/lib/x.so (deleted))`."""
     name, _, file = text.replace(_DELETED, ")").rpartition(" (")
@@ -291,6 +288,8 @@ def _name_and_file(text: str) -> tuple[str, str]:
 def _sample(head: re.Match[str], frames: list[Frame]) -> Sample:
     comm, pid, tid, cpu, seconds, fraction, event, address, mapped = head.groups()
     _, mapping = _name_and_file(f" {mapped}")
+    if len(frames) > 1 and frames[0] == frames[1]:  # a tracepoint's stack begins with the function itself, twice
+        frames = frames[1:]
     return Sample(
         t_ns=int(seconds) * 1_000_000_000 + int(fraction.ljust(9, "0")[:9]),
         cpu=int(cpu),
@@ -300,7 +299,7 @@ def _sample(head: re.Match[str], frames: list[Frame]) -> Sample:
         event=event_name(event),
         address=int(address, 16),
         mapping="" if mapping == _UNKNOWN else mapping,
-        stack=tuple(_without_echo(frames)),
+        stack=tuple(frames),
     )
 
 
@@ -308,11 +307,6 @@ def event_name(text: str) -> str:
     """`page-faults/period=1,max-stack=8/` as `page-faults`."""
     named = _NAMED.search(text)
     return named[1] if named else text.partition("/")[0]
-
-
-def _without_echo(frames: list[Frame]) -> list[Frame]:
-    """A tracepoint's stack begins with the function itself, twice."""
-    return frames[1:] if len(frames) > 1 and frames[0] == frames[1] else frames
 
 
 def roles_of(start: Snapshot, tasks: Iterable[Task]) -> Roles:
@@ -352,13 +346,74 @@ def _named(rows: list[Any], names: tuple[str, ...]) -> dict[str, npt.NDArray[Any
     }
 
 
+# Why a page had to be brought in: page faults told apart by what lies at the address and by who touched it.
+#
+# In this order, for one fault can be called by several names:
+#
+#     shared library   the address is in a mapping of a shared library: its code, or data that is relocated
+#     page cache       the address is in a mapping of another file: the program itself, data that is mapped
+#     stack            the first touch of a piece of the main thread's stack
+#     copy             the instruction is in memcpy or its kin, or in the kernel's copy to or from the program
+#     allocator        the instruction is in malloc, mmap, brk or a collector's own memory, or was called from there
+#     heap             any other first touch of memory without a file: what was allocated is used
+#     other            nothing of this is known
+
+
+SHARED_LIBRARY, PAGE_CACHE, STACK, COPY = "shared library", "page cache", "stack", "copy"
+ALLOCATOR, HEAP, OTHER = "allocator", "heap", "other"
+CAUSES = (SHARED_LIBRARY, ALLOCATOR, COPY, PAGE_CACHE, HEAP, STACK, OTHER)
+
+_LIBRARY = re.compile(r"(\.so(\.[\w.+-]+)?|/ld-[\w.-]+)$")
+_COPY = re.compile(
+    r"^_*(arch_|asm_|generic_|raw_)*(mem(cpy|move|pcpy)|copy_(to|from|in)_|copy_user|rep_movs|str(n)?cpy|bcopy)"
+    r"|copy_(to|from)_user|copy_page_(to|from)_iter|copy_folio|runtime\.memmove$"
+)
+_ALLOCATOR = re.compile(
+    r"(^|[_:.])(malloc|calloc|realloc|free|memalign|aligned_alloc)(\b|_|$|@)"
+    r"|^_*(libc_)?(s?brk|mmap|mremap|munmap|madvise)(64)?($|@)"
+    r"|^_?_?(int_malloc|int_free|libc_malloc|sysmalloc|systrim|malloc_consolidate|arena_)"
+    r"|^(je_|mi_|tc_)|tcmalloc|jemalloc|^operator new|_Zn[aw]|PyObject_(Malloc|Calloc|Realloc)|pymalloc|PyMem_"
+    r"|[Aa]lloc(ate|ator)?\b|alloc_cpu|runtime\.(mallocgc|\(\*m(heap|cache|central)\)|persistentalloc|sysMap)"
+    r"|\(\*spanSet\)|memclrNoHeapPointers|runtime\.getempty|^getempty$"
+)
+_ANONYMOUS = ("[heap]", "//anon", "[anon", "/dev/zero")
+_NEAR = 4  # so many functions above the instruction are looked at for an allocator
+
+
+def is_library(mapping: str) -> bool:
+    return _LIBRARY.search(mapping) is not None
+
+
+@lru_cache(maxsize=65536)
+def cause_of(mapping: str, functions: tuple[str, ...]) -> str:
+    """One fault: what lies at the address, and the functions that led there, innermost first."""
+    if is_library(mapping):
+        return SHARED_LIBRARY
+    if mapping.startswith("[stack"):
+        return STACK
+    if mapping.startswith("/") and not mapping.startswith(_ANONYMOUS):
+        return PAGE_CACHE
+    if functions and _COPY.search(functions[0]):
+        return COPY
+    if any(_ALLOCATOR.search(function) for function in functions[:_NEAR]):
+        return ALLOCATOR
+    return HEAP if mapping.startswith(_ANONYMOUS) else OTHER
+
+
+def top_share(labels: npt.NDArray[np.object_] | Sequence[str], most: int = 10) -> float | None:
+    """The share of the `most` commonest labels among all; None where there is none."""
+    if not len(labels):
+        return None
+    counts = Counter(map(str, np.asarray(labels).tolist()))  # to sort texts would take ten times as long
+    return sum(count for _, count in counts.most_common(most)) / counts.total()
+
+
 Named: TypeAlias = tuple[str, dict[str, Any]]
 
 BIN_NS = 100_000_000
 FAULTS = "page-faults"
 IDLE = "idle"  # a core on which nothing ran
 _ROWS_AT_ONCE = 50_000
-_NEAR = 4  # functions of a stack that say why a page was touched
 
 
 class Kept:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.traces.faults import cause_of, places, top_share
-from tare.traces.perf import Frame, Lost, Sample, event_name, samples
+from tare.analysis.kernel.faults import places
+from tare.traces.perf import Frame, Lost, Sample, cause_of, event_name, samples, top_share
 
 TEXT = Path(__file__).parents[2] / "recordings" / "perf" / "script.txt"
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tare.traces import syscalls
-from tare.traces.syscalls import Pairing, Tally
+from tare.traces.recording import Pairing, Tally, call_name, call_number
 
 
 def enter(*rows):
@@ -81,9 +80,9 @@ def test_calls_are_summed_by_bin_role_and_name():
     ],
 )
 def test_a_number_has_the_name_of_its_architecture(machine, number, name):
-    assert syscalls.name(machine, number) == name
+    assert call_name(machine, number) == name
 
 
 def test_a_name_has_its_number_back():
-    assert syscalls.number("x86_64", "perf_event_open") == 298
-    assert syscalls.number("x86_64", "no_such_call") is None
+    assert call_number("x86_64", "perf_event_open") == 298
+    assert call_number("x86_64", "no_such_call") is None

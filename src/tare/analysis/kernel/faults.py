@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import astuple
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from tare.analysis.kernel.model import (
     by_label,
     stages_of,
 )
-from tare.traces.faults import CAUSES, Place, places
+from tare.traces.perf import CAUSES
 
 PROBE, TABLE = "perf", "faults"
 MOST = 10
@@ -42,6 +42,25 @@ CAUSE_COLUMNS = (
     *(Column(cause.replace(" ", "_"), cause, "count") for cause in CAUSES),
     Column("faults", "faults", "count"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where faults came from: so many of them, and their share of all."""
+
+    comm: str
+    file: str
+    function: str
+    cause: str
+    count: int
+    share: float
+
+
+def places(counted: Mapping[tuple[str, str, str, str], int]) -> tuple[Place, ...]:
+    """Faults by task, file, location and cause, the most frequent first; how many there are of each is given."""
+    total = sum(counted.values())
+    ranked = sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(Place(*key, count, count / total) for key, count in ranked)
 
 
 def section(trials: Sequence[TrialTraces], most: int = MOST) -> Section | None:

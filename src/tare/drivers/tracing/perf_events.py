@@ -22,7 +22,7 @@ from typing import IO, NamedTuple
 from tare.base.errors import TareError
 from tare.base.host import Host
 from tare.base.units import cores
-from tare.traces import syscalls
+from tare.traces.recording import call_number
 
 HARDWARE, SOFTWARE, TRACEPOINT, CACHE, RAW = 0, 1, 2, 3, 4
 SWITCHES, CPU_CLOCK = 3, 0  # of SOFTWARE
@@ -81,18 +81,14 @@ def open_event(
         0, 0, event.config1, 0, 0, 0, 0, _MONOTONIC, 0, 0, 0, 0,
     )  # fmt: skip
     libc = ctypes.CDLL(None, use_errno=True)
-    descriptor: int = libc.syscall(_number(), attributes, -1, cpu, leader, _CLOSE_ON_EXEC)
+    number = call_number(platform.machine(), "perf_event_open")
+    if number is None:
+        raise TareError(f"perf: the number of perf_event_open on {platform.machine()} is not known to tare.")
+    descriptor: int = libc.syscall(number, attributes, -1, cpu, leader, _CLOSE_ON_EXEC)
     if descriptor < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return descriptor
-
-
-def _number() -> int:
-    number = syscalls.number(platform.machine(), "perf_event_open")
-    if number is None:
-        raise TareError(f"perf: the number of perf_event_open on {platform.machine()} is not known to tare.")
-    return number
 
 
 class CpuCounters:

@@ -32,7 +32,7 @@ that lost some, each count is "at least".
 Its tables: `syscalls`: t_ns, role, name, count, total_s, max_s, errors. Sums of a tenth of a second each, which begins
 at t_ns; a call belongs to the one in which it was entered. `total_s` and `max_s` are from entry to exit, waiting
 included, and need the exit to have been seen; `errors` are calls that returned an error. Names are those of this
-architecture (tare.traces.syscalls), `#<number>` where it is not known there; calls of 32-bit programs on a 64-bit
+architecture (tare.traces.recording), `#<number>` where it is not known there; calls of 32-bit programs on a 64-bit
 kernel are named as if they were 64-bit ones. `lost`: what, events, only where the buffer was too small.
 
 `Perf` records counters, page faults with their causes, and call graphs of block events, by role. Its tables:
@@ -43,7 +43,7 @@ kernel are named as if they were 64-bit ones. `lost`: what, events, only where t
   nanoseconds.
 - `faults`: t_ns, cpu, pid, comm, role, file, function, cause, address, mapping. One row a page fault: where the
   instruction was (file, function), what lies at the address (mapping), and why the page was needed (cause; see
-  tare.traces.faults).
+  tare.traces.perf).
 - `callgraphs`: event, role, comm, stack, count. Stacks outermost function first, joined by `;`.
 - `lost`: what, events. Only where the kernel could not hand over everything: then all counts are at least.
 """
@@ -237,8 +237,7 @@ class Syscalls(Recorder):
 
     def tables(self, folder: Path) -> Iterator[Table]:
         from tare.traces.decode import lost_events
-        from tare.traces.recording import open_folder
-        from tare.traces.syscalls import syscall_columns
+        from tare.traces.recording import open_folder, syscall_columns
 
         recording = open_folder(folder)
         yield Table("syscalls", syscall_columns(recording, json.loads((folder / _MACHINE).read_text()), BIN_NS))
@@ -281,7 +280,7 @@ class UnderOurName:
 _EVENT = r"^[a-z0-9_]+:[a-z0-9_]+$"
 _IN_METRICS = ("cycles", "instructions", "cache-misses", "loads", "stores")
 _OF_THE_CONTAINER = ("workload", "tenant", "daemon")
-_STACK = "max-stack=4"  # as many as tare.traces.faults looks at
+_STACK = "max-stack=4"  # as many as tare.traces.perf looks at
 
 
 class Perf(Recorder):
@@ -398,7 +397,7 @@ def _scaled(table: Mapping[str, Any], kind: str) -> float | None:
 def _concentration(table: Mapping[str, Any]) -> dict[str, float]:
     import numpy as np
 
-    from tare.traces.faults import top_share
+    from tare.traces.perf import top_share
 
     roles = np.asarray(table["role"]).tolist()
     begins = {role: str(role).startswith(_OF_THE_CONTAINER) for role in set(roles)}
