@@ -20,17 +20,19 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tare.analysis.kernel import faults
 from tare.analysis.kernel.counters import (
-    CALLGRAPH_PROBE,
     CALLGRAPH_TABLE,
     DAEMON,
+    FAULT_KEYS,
+    FAULT_TABLE,
+    MOST_PLACES,
     PROBE,
     TABLE,
     WORKLOAD,
+    Place,
+    places,
     scaled_counts,
 )
-from tare.analysis.kernel.faults import Place, places
 from tare.base.text import FIRST_EPOCH
 from tare.base.units import METER_W
 from tare.records.intervals import Marks, are, coded, intervals
@@ -140,12 +142,12 @@ class TrialData:
     @cached_property
     def fault_places(self) -> Sequence[Place]:
         """Where the faults of the container and its daemons came from, the most frequent place first."""
-        table = self.table(faults.PROBE, faults.TABLE)
+        table = self.table(PROBE, FAULT_TABLE)
         if table is None:
             return ()
         roles, role = coded(table, "role")
         inside = np.isin(role, [at for at, each in enumerate(roles) if str(each).startswith(_OF_THE_CONTAINER)])
-        words, which = zip(*(coded(table, name) for name in faults.KEYS), strict=True)
+        words, which = zip(*(coded(table, name) for name in FAULT_KEYS), strict=True)
         sizes = [max(1, len(each)) for each in words]
         keys = np.ravel_multi_index([each[inside] for each in which], sizes)
         different, counts = np.unique(keys, return_counts=True)
@@ -231,7 +233,7 @@ MEDIANS: Mapping[str, Median] = {
 }
 CHANNELS = frozenset({_READ, *(sensor.channel for median in MEDIANS.values() for sensor in median.sensors)})
 CLOCKS = "frequency."  # how channels of clocks begin; there is one a core
-FAULT_COLUMNS = ("role", *faults.KEYS)  # what the figures of page faults tell apart
+FAULT_COLUMNS = ("role", *FAULT_KEYS)  # what the figures of page faults tell apart
 
 
 def count_name(event: str) -> str:
@@ -256,7 +258,7 @@ def _is_event(name: str, event: str) -> bool:
 
 def _flusher_share(beside: TrialData) -> Found | None:
     """Of the block requests whose call graphs were kept: those that the kernel's flusher inserted."""
-    table = beside.table(CALLGRAPH_PROBE, CALLGRAPH_TABLE)
+    table = beside.table(PROBE, CALLGRAPH_TABLE)
     if table is None:
         return None
     rows = zip(*(table[name].tolist() for name in ("event", "stack", "count")), strict=True)
@@ -364,7 +366,7 @@ def _of_reason(name: str, beside: TrialData) -> Found | None:
 def _top_places(beside: TrialData) -> Found | None:
     """Faults of the container and its daemons: those of the ten places with most (`tare analyse kernel`)."""
     found = beside.fault_places
-    return Found(sum(place.share for place in found[: faults.MOST])) if found else None
+    return Found(sum(place.share for place in found[:MOST_PLACES])) if found else None
 
 
 def _energy_of_epochs(beside: TrialData) -> Found | None:
@@ -407,7 +409,7 @@ FIGURES: Mapping[str, Make] = {
     "fault_top10_place_share": _top_places,
     "energy_epoch_farthest_share": _energy_of_epochs,
     "flusher_insert_share": _flusher_share,
-    **{f"fault_place{rank + 1}_share": partial(_place_share, rank) for rank in range(faults.MOST)},
+    **{f"fault_place{rank + 1}_share": partial(_place_share, rank) for rank in range(MOST_PLACES)},
     **{
         f"{kind}_{event.replace('-', '_')}": partial(_count, f"cpu_{kind}/{event}")
         for kind in ("core", "atom")

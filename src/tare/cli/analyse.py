@@ -173,7 +173,7 @@ def kernel(store: Store, output: Path | None) -> Result:
 
 def _kernel_sections(store: Store) -> list[Section]:
     """Every section that the store's traced trials have something for, each a paper's table or figure."""
-    from tare.analysis.kernel import counters, faults, syscalls, writebacks
+    from tare.analysis.kernel import counters, writebacks
     from tare.analysis.kernel.model import traced_trials
 
     trials = traced_trials(store)
@@ -183,7 +183,8 @@ def _kernel_sections(store: Store) -> list[Section]:
             "or `probes: [ftrace]`, and run it."
         )
     sections = (
-        counters.section, counters.callgraphs, faults.section, faults.causes, syscalls.section, syscalls.stages,
+        counters.section, counters.callgraphs, counters.faults, counters.fault_causes, counters.syscalls,
+        counters.syscall_stages,
         writebacks.section, writebacks.pages, writebacks.intervals_section, writebacks.hot_pages,
     )  # fmt: skip
     return [found for section in sections if (found := section(trials)) is not None]

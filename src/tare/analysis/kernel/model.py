@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tare.analysis.cells import Cells, cells
+from tare.analysis.cells import cells
 from tare.records.intervals import Intervals, intervals
 from tare.records.model import Record
 from tare.records.parquet import TableName
@@ -115,6 +115,11 @@ def by_label(trials: Sequence[TrialTraces]) -> dict[str, list[TrialTraces]]:
     return grouped(trials, lambda trial: trial.label)
 
 
+def having(trials: Sequence[TrialTraces], probe: str, name: str) -> list[TrialTraces]:
+    """Those of which this table was kept."""
+    return [trial for trial in trials if TableName(probe, name) in trial.kept]
+
+
 def baseline_of(trial: TrialTraces, trials: Sequence[TrialTraces]) -> str | None:
     """The label of bare metal with the same surroundings; None where there is none."""
     return next((one.label for one in trials if one.is_bare and one.surroundings == trial.surroundings), None)
@@ -126,12 +131,6 @@ def at_least(trials: Sequence[TrialTraces], probe: str) -> list[str]:
     if not lost:
         return []
     return [f"{lost} events were lost while they were recorded: counts are at least what is shown."]
-
-
-__all__ = [
-    "WORDS", "Cell", "Cells", "Column", "Columns", "Kind", "Section", "TrialTraces", "at_least", "baseline_of",
-    "by_label", "traced_trials",
-]  # fmt: skip
 
 
 Ints: TypeAlias = npt.NDArray[np.int64]

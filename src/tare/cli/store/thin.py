@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tare.analysis.derived import CHANNELS, CLOCKS, FAULT_COLUMNS, with_figures
-from tare.analysis.kernel import faults, writebacks
+from tare.analysis.kernel import counters, writebacks
 from tare.analysis.nvm.sources import with_flush_latencies
 from tare.base.errors import StoreError
 from tare.figures.rederive import needs_all_readings, rederive
@@ -28,7 +28,7 @@ THINNING = Thinning(
         channel["name"] in CHANNELS or channel["name"].startswith(CLOCKS) or needs_all_readings(channel)
     ),
     counted={
-        TableName(faults.PROBE, faults.TABLE): FAULT_COLUMNS,
+        TableName(counters.PROBE, counters.FAULT_TABLE): FAULT_COLUMNS,
         **{TableName(writebacks.PROBE, name): ("role", "wrote", "pages") for name in _COUNTED},
     },
     in_order={

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tare.analysis.kernel import counters, faults, writebacks
+from tare.analysis.kernel import counters, writebacks
 from tare.analysis.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
 from tare.analysis.kernel.writebacks import scatters
 from tare.analysis.nvm.model import POLICIES, Layer, Run
@@ -177,7 +177,7 @@ def _roles(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 def faults_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Figure | None:
     """A lane for each cell and role, its faults by cause; None where none were traced."""
-    section = faults.causes(trials)
+    section = counters.fault_causes(trials)
     parts = _parts(section) if section is not None else {}
     if section is None or not parts:
         return None

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.analysis.kernel import counters, faults, syscalls, writebacks
+from tare.analysis.kernel import counters, writebacks
 from tare.analysis.kernel.model import Section, stages_of, traced_trials
 from tare.records.store import Store
 from tare.report.charts.kernel import hot_pages_figure
@@ -117,13 +117,13 @@ FAULTS = {
 
 
 def test_faults_are_ranked_by_place_without_our_own():
-    found = rows_of(faults.section([traced("docker", {("perf", "faults"): FAULTS})], most=1))
+    found = rows_of(counters.faults([traced("docker", {("perf", "faults"): FAULTS})], most=1))
     assert (found[0]["function"], found[0]["count"], found[0]["share"]) == ("malloc", 2, pytest.approx(2 / 3))
     assert found[1]["function"] == "the first 1"
 
 
 def test_faults_by_stage_and_cause():
-    found = rows_of(faults.causes([traced("docker", {("perf", "faults"): FAULTS}, marks=STEP + FETCH)]))
+    found = rows_of(counters.fault_causes([traced("docker", {("perf", "faults"): FAULTS}, marks=STEP + FETCH)]))
     assert {row["stage"]: (row["allocator"], row["copy"]) for row in found} == {
         "model load": (1, 0),
         "data load": (1, 0),
@@ -142,7 +142,7 @@ def test_system_calls_are_summed_over_time_and_divided_by_steps():
         "errors": [0, 1, 0],
     }
     trial = traced("docker", {("syscalls", "syscalls"): table}, steps=4.0)
-    daemon, workload = rows_of(syscalls.section([trial]))
+    daemon, workload = rows_of(counters.syscalls([trial]))
     assert (daemon["name"], daemon["count"]) == ("futex", 7)
     assert (workload["count"], workload["per_step"], workload["max_s"], workload["errors"]) == (8, 2, 0.1, 1)
     assert workload["total_s"] == pytest.approx(0.3)
@@ -155,13 +155,13 @@ def test_calls_are_split_between_stages_by_time():
         "t_ns": [0], "role": ["workload"], "name": ["read"], "count": [10], "total_s": [0.0], "max_s": [0.0],
         "errors": [0],
     }  # fmt: skip
-    (row,) = rows_of(syscalls.stages([traced("bare", {("syscalls", "syscalls"): table}, marks=marks)]))
+    (row,) = rows_of(counters.syscall_stages([traced("bare", {("syscalls", "syscalls"): table}, marks=marks)]))
     assert (row["model_load"], row["training"]) == (pytest.approx(5), pytest.approx(5))
 
 
 def test_where_nothing_was_recorded_there_is_no_section():
     trial = traced("bare", {})
-    for section in (counters.section, counters.callgraphs, faults.section, faults.causes, syscalls.section):
+    for section in (counters.section, counters.callgraphs, counters.faults, counters.fault_causes, counters.syscalls):
         assert section([trial]) is None
 
 
@@ -187,7 +187,7 @@ def test_without_marks_everything_is_rest():
 def test_the_text_shows_every_section_and_hides_no_escape():
     tables = {("perf", "counters"): counted(1_234_567, 5), ("perf", "faults"): {**FAULTS, "comm": ["\x1b[31m"] * 4}}
     trials = [traced("bare", tables)]
-    text = kernel_text([counters.section(trials), faults.section(trials)], 120)
+    text = kernel_text([counters.section(trials), counters.faults(trials)], 120)
     assert "1,234,567" in text
     assert "\x1b" not in text
 
