@@ -109,13 +109,9 @@ class IoStat:
 
 
 _CLOCK_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
-_FAST = {  # what moves within a second and is worth a series; the rest matters as a sum, or never goes back
-    "cpuacct.usage",
-    "cpu.stat",
-    "memory.usage_in_bytes",
-    "memory.current",
-    "memory.stat",
-}
+# What moves within a second and is worth a series. The rest matters as a sum, or never goes back: both ends are read.
+_FAST_V1 = frozenset({"cpuacct.usage", "memory.usage_in_bytes"})
+_FAST_V2 = frozenset({"cpu.stat", "memory.current"})
 _V1: Mapping[str, tuple[tuple[str, ParserFor], ...]] = {
     "cpuacct": (
         ("cpuacct.usage", number(_CPU, 1e-9)),
@@ -169,12 +165,12 @@ _V2: tuple[tuple[str, ParserFor], ...] = (
 
 def files_of(groups: Mapping[str, str]) -> list[KernelFile]:
     """What to watch; a hybrid device has both kinds, and version 1 has the controllers there."""
-    tables = [(groups[controller], table) for controller, table in _V1.items() if controller in groups]
+    tables = [(groups[controller], table, _FAST_V1) for controller, table in _V1.items() if controller in groups]
     if "" in groups:
-        tables.append((groups[""], _V2))
+        tables.append((groups[""], _V2, _FAST_V2))
     return [
-        KernelFile(f"{folder}/{name}", parser_for, slow=name not in _FAST)
-        for folder, table in tables
+        KernelFile(f"{folder}/{name}", parser_for, slow=name not in fast)
+        for folder, table, fast in tables
         for name, parser_for in table
     ]
 
@@ -233,7 +229,7 @@ class Cgroup(Probe):
     threads: PositiveInt = 64
     """At most so many threads are looked at for their switches."""
     slow_period_s: PositiveSeconds = 1.0
-    """How often the figures that matter as a sum are read: switches, I/O, pressure, peak. The end is always read."""
+    """How often what matters as a sum is read: switches, faults, I/O, pressure, peak. The end is always read."""
 
     def obstacles(self, host: Host) -> list[Ruling]:
         return unreadable(host, "/proc/self/cgroup")
