@@ -22,6 +22,7 @@ import random
 import subprocess
 import sys
 import threading
+from typing import Any, Dict
 
 if __name__ == "__main__":
     # Run as a file, wherever it lies: what is imported is the package around it, not the files beside it.
@@ -269,6 +270,15 @@ def listing(folder):
         return None
     rows = (line.rsplit("\t", 3) for line in content.decode().splitlines())
     return {name: (int(unit), int(size), digest) for name, unit, size, digest in rows}
+
+
+def is_whole(folder: str, reported: Dict[str, Any]) -> bool:
+    """Whether this very data set is there, finished, with every file as it is listed."""
+    known = read_json(os.path.join(folder, MANIFEST)) or {}
+    listed = listing(folder)
+    if not listed or dict(known, **reported) != known or os.path.exists(os.path.join(folder, CLAIM)):
+        return False
+    return len(fitting(folder, listed)) == len(listed)
 
 
 def fitting(folder, listed):

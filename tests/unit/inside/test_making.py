@@ -164,3 +164,17 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         make.make_named("gld23k", str(tmp_path / "data"), 10, 0)
 
     assert not (tmp_path / "data").exists()
+
+
+def test_a_data_set_that_is_whole_is_recognised_without_a_process(tmp_path: Path) -> None:
+    order = {"data": "mnist", "count": 10, "seed": 0}
+    assert not make.is_whole(str(tmp_path), order)
+    make.make_named("mnist", str(tmp_path), 10, 0)
+    assert make.is_whole(str(tmp_path), order)
+    assert not make.is_whole(str(tmp_path), dict(order, count=11))
+    (tmp_path / make.CLAIM).write_text("{}")
+    assert not make.is_whole(str(tmp_path), order)
+    (tmp_path / make.CLAIM).unlink()
+    first = next(iter(make.listing(str(tmp_path))))
+    (tmp_path / first).write_bytes((tmp_path / first).read_bytes()[::-1])
+    assert not make.is_whole(str(tmp_path), order)
