@@ -18,6 +18,7 @@ import os, sys
 sys.path.insert(0, sys.argv[1])
 from tare_inside.agents import guest, guest_jobs
 guest_jobs.HERE = sys.argv[3]
+exec(sys.argv[4])
 guest.Agent(guest_jobs.Channel(int(sys.argv[2]))).serve()
 """
 
@@ -25,7 +26,8 @@ guest.Agent(guest_jobs.Channel(int(sys.argv[2]))).serve()
 class Guest:
     """A process that believes to be the first one of a guest; mounting does nothing for it."""
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
+    def __init__(self, folder: Path, python: str = sys.executable, first: str = "") -> None:
+        """`first`: what the agent's process does before it serves."""
         self._folder = folder
         tools = folder / "tools"
         tools.mkdir()
@@ -33,7 +35,7 @@ class Guest:
         (tools / "mount").chmod(0o755)
         near, far = socket.socketpair()
         self.process = subprocess.Popen(
-            [python, "-c", _SERVE, str(SOURCE), str(far.fileno()), str(folder)],
+            [python, "-c", _SERVE, str(SOURCE), str(far.fileno()), str(folder), first],
             pass_fds=[far.fileno()],
             env={"PATH": f"{tools}:/usr/bin:/bin"},
         )

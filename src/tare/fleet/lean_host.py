@@ -242,6 +242,8 @@ class LeanWorkdir(Workdir):
 class LeanHost(GuestPlace):
     """The device at the other end of a line. Its `machine_facts` are what a record says of it."""
 
+    runs_others = True
+
     def __init__(self, line: Line) -> None:
         reported = line.said
         here = LocalHost(python=str(reported["executable"]))

@@ -54,6 +54,20 @@ def test_a_job_has_its_own_environment_and_folder_and_our_name(guest):
     assert not [line for line in lines if line.startswith("HOME=")]
 
 
+@pytest.mark.parametrize(("others", "code", "blamed"), [(False, 0, True), (True, 0, False), (True, 137, True)])
+def test_memory_that_ran_out_meanwhile_ends_no_job_that_came_to_its_end_where_others_run_too(
+    tmp_path, monkeypatch, others, code, blamed
+):
+    guest = Guest(tmp_path, first="import itertools; guest_jobs.oom_kills = itertools.count().__next__")
+    monkeypatch.setattr(guest_place.GuestPlace, "runs_others", others)
+    try:
+        ended = guest.place().spawn(job(f"exit {code}")).wait(20)
+    finally:
+        guest.close()
+
+    assert ended.oom_killed is blamed
+
+
 def test_a_job_is_timed_on_the_device_and_what_it_leaves_behind_does_not_hold_it(guest):
     ended = guest.place().spawn(job("sleep 30 & echo done")).wait(20)
 
