@@ -38,7 +38,7 @@ PEERS = codecarbon==3.3.2 optimum-benchmark==0.6.0 pandas arrow python-dateutil 
 bench:
 	@tools/setup test
 	@[ -d .venv-peers ] || .venv/bin/pip install -qq --no-deps --target .venv-peers $(PEERS) || echo "without other trackers"
-	@tools/with-engine .venv/bin/python -m benchmarks $(WHAT)
+	@.venv/bin/python tools/with_engine.py .venv/bin/python -m benchmarks $(WHAT)
 
 fuzz:
 	@tools/setup test

@@ -173,12 +173,22 @@ def measures_power(study: Study) -> bool:
 def no_power(study: Study) -> list[Ruling]:
     """Nothing if a probe of the study measures power; else which probes would, and what prevents them here."""
     from tare.analysis.resources.energy import POWER_PROBES
-    from tare.parts.find import names
+    from tare.base.host import LocalHost
+    from tare.parts.find import find, names
 
     if measures_power(study):
         return []
-    here = [name for name in POWER_PROBES if name in names("probes")]
-    return list(_how_to_get_power(here, POWER_PROBES))
+    host, found = LocalHost(), []
+    for name in (each for each in POWER_PROBES if each in names("probes")):
+        part = find("probes", name)
+        try:
+            obstacles = part.model_validate(dict(part.example)).obstacles(host)  # type: ignore[attr-defined]
+        except StudyError as error:
+            obstacles = [obstacle("part.error", str(error))]
+        works = "can be used here: add it to `probes`." if not obstacles else " ".join(map(str, obstacles))
+        code = obstacles[0].code if obstacles else "energy.no-probe"
+        found.append(Ruling(code, "obstacle", f"probe {name}", f"{name} ({POWER_PROBES[name]}): {works}"))
+    return found
 
 
 def too_short(study: Study, duration_s: float) -> list[str]:
@@ -214,22 +224,6 @@ def _least_s(probe: Part, period_s: float) -> float:
 def _is_ours(probe: type[Part]) -> bool:
     """Someone else's probe may well tell power; of ours it is known."""
     return probe.__module__.startswith("tare.parts.")
-
-
-def _how_to_get_power(names: Iterable[str], what: Mapping[str, str]) -> Iterator[Ruling]:
-    from tare.base.host import LocalHost
-    from tare.parts.find import find
-
-    host = LocalHost()
-    for name in names:
-        part = find("probes", name)
-        try:
-            obstacles = part.model_validate(dict(part.example)).obstacles(host)  # type: ignore[attr-defined]
-        except StudyError as error:
-            obstacles = [obstacle("part.error", str(error))]
-        works = "can be used here: add it to `probes`." if not obstacles else " ".join(map(str, obstacles))
-        code = obstacles[0].code if obstacles else "energy.no-probe"
-        yield Ruling(code, "obstacle", f"probe {name}", f"{name} ({what[name]}): {works}")
 
 
 def refuse_without_power(study: Study) -> None:

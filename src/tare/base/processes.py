@@ -318,8 +318,9 @@ def leased_names() -> dict[str, Owner]:
     """Every name that a living process has claimed, and that process."""
     found: dict[str, Owner] = {}
     for path in _lease_files():
-        owner = _living_owner(path)
-        if owner is not None:
+        text, _, boot = path.name.rpartition(":")  # the process that the file is called after
+        owner = Owner.parse(text)
+        if owner is not None and boot == boot_id() and owner.is_alive():
             with contextlib.suppress(OSError):  # it ended just now, and someone removed its file
                 found |= dict.fromkeys(path.read_text().split(), owner)
     return found
@@ -346,10 +347,3 @@ def _lease_folders() -> list[Path]:
 def _lease_files() -> list[Path]:
     folders = dict.fromkeys([SYSTEM_LEASES, *_lease_folders()])
     return [path for folder in folders if os.access(folder, os.R_OK | os.X_OK) for path in sorted(folder.iterdir())]
-
-
-def _living_owner(path: Path) -> Owner | None:
-    """The process that a file is called after, if it still runs."""
-    text, _, boot = path.name.rpartition(":")
-    owner = Owner.parse(text)
-    return owner if owner is not None and boot == boot_id() and owner.is_alive() else None

@@ -78,33 +78,32 @@ def mask(secret: str) -> str:
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
     """Variables with the values of the secret ones masked."""
-    return {name: mask(str(value)) if NAMES.search(name) else _masked_value(value) for name, value in env.items()}
-
-
-def _masked_value(value: str) -> str:
-    return masked_text(value) if isinstance(value, str) else value
+    masked = {}
+    for name, value in env.items():
+        if NAMES.search(name):
+            masked[name] = mask(str(value))
+        else:
+            masked[name] = masked_text(value) if isinstance(value, str) else value
+    return masked
 
 
 def masked_words(words: Sequence[str]) -> list[str]:
     """A command line without its secrets: `--api-key=VALUE`, `--token VALUE`, `HF_TOKEN=VALUE`, `https://me:it@...`."""
-    return list(_masked_words(words))
-
-
-def _masked_words(words: Sequence[str]) -> Iterator[str]:
-    before = ""
+    masked, before = [], ""
     takes_password = bool(_TAKES_PASSWORD & {word.rpartition("/")[2] for word in words})
     for word in words:
         if (short := _SHORT.fullmatch(word)) and (takes_password or not _NO_PASSWORD.fullmatch(short[2])):
-            yield short[1] + mask(short[2])
+            masked.append(short[1] + mask(short[2]))
         elif before in _USER_OPTIONS and (named := _USER.fullmatch(word)):
-            yield named[1] + mask(named[2])
+            masked.append(named[1] + mask(named[2]))
         elif _OPTION.fullmatch(before) and not word.startswith("-"):
-            yield mask(word)
+            masked.append(mask(word))
         elif found := _ASSIGNED.fullmatch(word):
-            yield found[1] + mask(found[2])
+            masked.append(found[1] + mask(found[2]))
         else:
-            yield masked_text(word)
+            masked.append(masked_text(word))
         before = word
+    return masked
 
 
 def masked_text(text: str) -> str:
@@ -135,7 +134,8 @@ class Scrubber:
     """Masks secrets in whatever is written down: those that it knows, and those that their surroundings betray."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        each = {line for secret in known for line in (secret, *_parts(secret)) if len(line) >= LEAST_SIGNS}
+        # `name:password` of an address is known by its password too.
+        each = {part for secret in known for part in (secret, secret.partition(":")[2]) if len(part) >= LEAST_SIGNS}
         longest_first = sorted(each, key=len, reverse=True)
         self._known = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
 
@@ -153,8 +153,3 @@ class Scrubber:
         if isinstance(value, list | tuple):
             return [self.data(each) for each in value]
         return value
-
-
-def _parts(secret: str) -> list[str]:
-    """`name:password` of an address is known by its password too."""
-    return [secret.partition(":")[2]] if ":" in secret else []

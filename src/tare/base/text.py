@@ -207,12 +207,16 @@ def has_unit(name: str) -> bool:
 def quantity_texts(metric: str, values: Sequence[float]) -> list[str]:
     """The values of one metric, all in the same unit and with the same precision: they will be read side by side."""
     per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
-    values = [0.0 if _is_nothing(value * per_base, ladder) else value for value in values]
+    # Too little for anything that has such units is nothing; of a bare number nobody knows.
+    nothing = 0.0 if ladder is _PLAIN else NOTHING * ladder[0].factor
+    values = [0.0 if abs(value * per_base) < nothing else value for value in values]
     sizes = [abs(float(value) * per_base) for value in values if math.isfinite(value) and value]
     if sizes and max(sizes) > HIDING_SPREAD * min(sizes):
         return [quantity_text(metric, value) for value in values]
     unit = _unit_for(max(sizes, default=0.0), ladder)
-    decimals = _shared_decimals([size / unit.factor for size in sizes])
+    sizes = [size / unit.factor for size in sizes]
+    # Three digits for the largest, and still two for the smallest.
+    decimals = max(_decimals(max(sizes), DIGITS), _decimals(min(sizes), DIGITS - 1)) if sizes else 0
     if ladder in (_PLAIN, _SIZE) and unit.factor == 1.0 and all(size.is_integer() for size in sizes):
         decimals = 0  # a count has no decimals
     return [_number_and_unit(value * per_base / unit.factor, decimals, unit.name) for value in values]
@@ -337,11 +341,6 @@ def failure_line(text: str) -> str:
     return (raised[:1] or lines[-1:] or [""])[0].strip()[:300]
 
 
-def _is_nothing(value: float, ladder: Sequence[_Unit]) -> bool:
-    """Whether this is too little for anything that has such units; of a bare number nobody knows."""
-    return ladder is not _PLAIN and abs(value) < NOTHING * ladder[0].factor
-
-
 def _unit_for(size: float, ladder: Sequence[_Unit]) -> _Unit:
     """The unit that shows `size` (of the base unit) with one to three digits before the point."""
     if size == 0:
@@ -353,13 +352,6 @@ def _unit_for(size: float, ladder: Sequence[_Unit]) -> _Unit:
 
 def _decimals(value: float, digits: int) -> int:
     return max(0, digits - 1 - math.floor(math.log10(float(f"{value:.{digits}g}"))))
-
-
-def _shared_decimals(values: Sequence[float]) -> int:
-    """Three digits for the largest, and still two for the smallest."""
-    if not values:
-        return 0
-    return max(_decimals(max(values), DIGITS), _decimals(min(values), DIGITS - 1))
 
 
 def _number_and_unit(value: float, decimals: int, unit: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,7 @@ from tare.cli.scaffold import (
 )
 
 if TYPE_CHECKING:
-    from tare.analysis.choose.candidates import Job, Limit
+    from tare.analysis.choose.candidates import Limit
     from tare.analysis.choose.evaluate import Outcome
     from tare.analysis.choose.modes import Columns, ModeTable
     from tare.analysis.choose.predictions import Answer
@@ -70,7 +69,13 @@ def front(
     {COLUMN: {"value", "low", "high", "n", "method"}}, "n", "on_front", "front_share"}], "defaults": [{"point",
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
-    from tare.analysis.choose.configurations import assignments, need_column, need_less_is_better, order_note
+    from tare.analysis.choose.configurations import (
+        assignments,
+        mixed_notes,
+        need_column,
+        need_less_is_better,
+        order_note,
+    )
     from tare.analysis.choose.front import front_of_singles, pareto
     from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.table import numeric_columns
@@ -87,7 +92,7 @@ def front(
         fronts = front_of_singles(source, settings, figures, numbers)
     if fronts is None:
         rows = observations(source, settings=settings, values=figures, group=group)
-        _say_mixed(source, settings, group)
+        say_notes(mixed_notes(source, settings, group))
         say_notes(need_like_work(rows, figures, source))
         fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
         if doubt := order_note(source, rows, order):
@@ -98,13 +103,6 @@ def front(
     return Result(
         lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width(), unit_in(source))
     )
-
-
-def _say_mixed(source: Path, settings: Sequence[str] | None, group: str | None) -> None:
-    """Columns of a table that are mixed up for want of --group."""
-    from tare.analysis.choose.configurations import mixed_notes
-
-    say_notes(mixed_notes(source, settings, group))
 
 
 @command.command("predict")
@@ -340,26 +338,45 @@ def recommend(
     what is no choice, such as model and rate}]}; times are in seconds, energy in joules, power in watts; what is
     unknown is null.
     """
-    from tare.analysis.choose.candidates import job_observations, predictions
-    from tare.analysis.choose.configurations import assignments, need_less_is_better, order_note
+    from tare.analysis.choose.candidates import Job, job_observations, predictions, word_for
+    from tare.analysis.choose.configurations import (
+        assignments,
+        column_for,
+        mixed_notes,
+        need_less_is_better,
+        order_note,
+    )
     from tare.analysis.choose.recommend import recommend as recommendations
+    from tare.analysis.observations import columns_of
     from tare.analysis.work import need_like_work
     from tare.report.text.choose import recommendations_text
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
-    columns = {"time": time_column, "energy": energy_column, "power": power_column}
+    known = columns_of(source)
+    named = {"time": time_column, "energy": energy_column, "power": power_column}
+    columns = {word: column for word, column in named.items() if column is not None}
     of_job = any(each is not None for each in (steps, epochs, samples)) or any(
         limit.figure in ("time", "energy") for limit in limits
     )
-    if not of_job and not any(columns.values()) and (of_tokens := _of_tokens(source)):
-        columns |= of_tokens
-        say_notes([f"{' and '.join(of_tokens)}: per token."])
-    asked = minimise or _usual_aim(source, columns)
+    if not of_job and not columns:
+        # Of a language model its figures of a token, which batches of any size have alike.
+        tokens = {"time": "time_token_s", "energy": "energy_token_j"}
+        columns = {word: column for word, column in tokens.items() if column in known}
+        if columns:
+            say_notes([f"{' and '.join(columns)}: per token."])
+    asked = minimise or (
+        "energy" if any(columns.get(word) or column_for(word, known) for word in ("energy", "power")) else "time"
+    )
     need_less_is_better([asked], source)
-    job = _job(source, asked, limits, columns, _times(source, steps, epochs, samples), samples, price)
+    times = _times(source, steps, epochs, samples)
+    job = Job(word_for(asked, known, columns), limits, times, samples, price, columns)
     rows = job_observations(source, job, settings=settings, group=group)
-    _say_mixed(source, settings, group)
-    say_notes(need_like_work(rows, _figures_of(source, job, epochs), source, per_job=samples is not None))
+    say_notes(mixed_notes(source, settings, group))
+    # The columns behind what is minimised and limited; with --epochs they are of an epoch, by the user's word.
+    words = ["time" if word == "cost" else word for word in (job.minimise, *(limit.figure for limit in limits))]
+    behind = [job.column_for(word, known) for word in words if word != "power"]
+    figures = [] if epochs is not None else [column.name for column in behind if column is not None]
+    say_notes(need_like_work(rows, list(dict.fromkeys(figures)), source, per_job=samples is not None))
     offered, doubts = ([], ()) if measured_only else predictions(source, job, rows, group=group)
     say_notes(doubts)
     today = None if default is None else assignments(default)
@@ -372,37 +389,6 @@ def recommend(
     return Result(
         lambda: {"recommendations": [each.as_json() for each in found]}, lambda: recommendations_text(found, width())
     )
-
-
-def _of_tokens(source: Path) -> dict[str, str]:
-    """The columns of a language model: its figures of a token, which batches of any size have alike."""
-    from tare.analysis.observations import columns_of
-
-    known = columns_of(source)
-    return {word: name for word, name in (("time", "time_token_s"), ("energy", "energy_token_j")) if name in known}
-
-
-def _usual_aim(source: Path, named: Mapping[str, str | None]) -> str:
-    """What is minimised where nobody says: energy, or time where no energy and no power was measured."""
-    from tare.analysis.choose.configurations import column_for
-    from tare.analysis.observations import columns_of
-
-    known = columns_of(source)
-    measured = any(named[word] or column_for(word, known) for word in ("energy", "power"))
-    return "energy" if measured else "time"
-
-
-def _figures_of(source: Path, job: Job, epochs: float | None) -> list[str]:
-    """The columns behind what is minimised and limited; with --epochs they are of an epoch, by the user's word."""
-    from tare.analysis.choose.configurations import column_for
-    from tare.analysis.observations import columns_of
-
-    if epochs is not None:
-        return []
-    known = columns_of(source)
-    words = ["time" if word == "cost" else word for word in (job.minimise, *(limit.figure for limit in job.limits))]
-    found = [column_for((job.columns or {}).get(word, word), known) for word in words if word != "power"]
-    return list(dict.fromkeys(column.name for column in found if column is not None))
 
 
 def _times(source: Path, steps: float | None, epochs: float | None, samples: float | None) -> float | None:
@@ -433,20 +419,3 @@ def _limits(
                 raise StudyError(f"--at-most {written}: the limit must be a number above zero.")
             limits.append(Limit(f"{column} at most", column, value))
     return tuple(limits)
-
-
-def _job(
-    source: Path,
-    minimise: str,
-    limits: tuple[Limit, ...],
-    named: Mapping[str, str | None],
-    times: float | None,
-    samples: float | None,
-    price: str | None,
-) -> Job:
-    """What is asked, with columns that have a word of their own called by it."""
-    from tare.analysis.choose.candidates import Job, word_for
-    from tare.analysis.observations import columns_of
-
-    columns = {word: column for word, column in named.items() if column is not None}
-    return Job(word_for(minimise, columns_of(source), columns), limits, times, samples, price, columns)

@@ -11,6 +11,7 @@ import click
 from tare.base.errors import StudyError
 from tare.cli.report import written
 from tare.cli.scaffold import (
+    FILE,
     SHARE,
     Result,
     Verb,
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from tare.analysis.model import Weighing
 
 
-_FILE = click.Path(path_type=Path, dir_okay=False)
-
-
 @click.command("compare", cls=Verb)
 @reads_either("comparing")
 @comparing
@@ -42,8 +40,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @higher_option
 @click.option("--fail-over", type=SHARE, help="Exit 1 if a level is surely worse by more than this, or hides it.")
 @click.option("--fail-over-start-up", type=SHARE, help="Exit 1 if its start-up to the first step is.")
-@click.option("--junit", type=_FILE, help="Write the answer as JUnit XML: a test case per level.")
-@click.option("--comment", type=_FILE, help="Write the answer as Markdown, for a comment on a change.")
+@click.option("--junit", type=FILE, help="Write the answer as JUnit XML: a test case per level.")
+@click.option("--comment", type=FILE, help="Write the answer as Markdown, for a comment on a change.")
 def command(
     source: tuple[Path, ...], block: str | None, order: str | None, fail_over: float | None,
     fail_over_start_up: float | None, junit: Path | None, comment: Path | None, **asked: Any,

@@ -63,16 +63,15 @@ def describe(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def _part_text(part: dict[str, Any]) -> str:
-    head = click.wrap_text(f"{part['name']}: {part['about']}", width(), "  ", "      ")
-    fields = ", ".join(
-        name if details["required"] else f"{name}={_default_text(details['default'])}"
-        for name, details in part["fields"].items()
-    )
-    return head + ("\n" + click.wrap_text(fields, width(), "      ", "      ") if fields else "")
-
-
-def _default_text(value: Any) -> str:
-    return "-" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    lines = [click.wrap_text(f"{part['name']}: {part['about']}", width(), "  ", "      ")]
+    fields = []
+    for name, details in part["fields"].items():
+        default = details["default"]
+        shown = "-" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+        fields.append(name if details["required"] else f"{name}={shown}")
+    if fields:
+        lines.append(click.wrap_text(", ".join(fields), width(), "      ", "      "))
+    return "\n".join(lines)
 
 
 @command.command("workloads")
@@ -91,7 +90,14 @@ def _workloads_text() -> str:
     from tare.report.columns import table
 
     rows = [
-        (each["name"], each["mode"], _title(each["model"]), each["data"], _short(each["params"]), _short(each["flops"]))
+        (
+            each["name"],
+            each["mode"],
+            str(named.find("models", each["model"]).TITLE),
+            each["data"],
+            _short(each["params"]),
+            _short(each["flops"]),
+        )
         for each in (preset.described() for preset in PRESETS)
     ]
     lines = [table(rows, ("workload", "mode", "network", "data", "params", "FLOPs"), width())]
@@ -131,10 +137,6 @@ def _yaml(workload: Mapping[str, Mapping[str, Any]], indent: str) -> list[str]:
         written = {field: value if isinstance(value, str) else json.dumps(value) for field, value in fields.items()}
         lines += [f"{indent}  {field}: {value}" for field, value in written.items()]
     return lines
-
-
-def _title(model: str) -> str:
-    return str(named.find("models", model).TITLE)
 
 
 def _short(count: int) -> str:
