@@ -22,6 +22,7 @@ from tare.base.errors import ObstacleError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host, OwnDevice, Site, make_file
 from tare.base.processes import Mount, holding, is_root, mounts
+from tare.drivers.places import comes_true
 
 KERNELS = ("proc", "sys", "dev", "run")
 """Top folders that are no files of the user's: a container has its own, and on bare metal they are the device's."""
@@ -262,7 +263,7 @@ def remove(host: Host, name: str, folder: str = "") -> None:
     folders |= dict.fromkeys(aside(host, name))
     for each in [path for path in folders if not any(path != other and _is_in(path, other) for other in folders)]:
         # Its name is checked once more: a path made by someone else must never get here.
-        if PurePosixPath(each).name == name and not _mounted_below(host, each):
+        if PurePosixPath(each).name == name and not any(_is_in(mount.point, each) for mount in mounts(host)):
             host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()
             if PurePosixPath(each).parent.name == ASIDE:
                 host.run(["rmdir", "--ignore-fail-on-non-empty", "--", str(PurePosixPath(each).parent)])
@@ -295,18 +296,10 @@ def _is_in(path: str, folder: str) -> bool:
     return PurePosixPath(path).is_relative_to(folder)
 
 
-def _mounted_below(host: Host, folder: str) -> bool:
-    return any(_is_in(mount.point, folder) for mount in mounts(host))
-
-
 def unmount(host: Host, point: str) -> None:
     """It stays busy for a moment after the last process inside; past the deadline it is only detached."""
-    deadline_ns = host.clock.now_ns() + round(_UNMOUNT_WITHIN_S * 1e9)
-    while host.run(["umount", "--", point]).code != 0:
-        if host.clock.now_ns() >= deadline_ns:
-            host.run(["umount", "-l", "--", point]).checked()
-            return
-        host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
+    if not comes_true(host.clock, lambda: host.run(["umount", "--", point]).code == 0, _UNMOUNT_WITHIN_S, 0.02):
+        host.run(["umount", "-l", "--", point]).checked()
 
 
 def keep(view: View, into: Path, without: Iterable[str] = ()) -> None:

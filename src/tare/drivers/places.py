@@ -8,7 +8,7 @@ the user's gets all of theirs but a short list.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -104,3 +104,13 @@ class Phases(dict[str, float]):
             yield
         finally:
             self[name] = self.get(name, 0.0) + (self._clock.now_ns() - begin_ns) / 1e9
+
+
+def comes_true(clock: Clock, test: Callable[[], bool], within_s: float, every_s: float = 0.01) -> bool:
+    """Look again and again until it is so; False where the time is up before."""
+    deadline_ns = clock.now_ns() + round(within_s * 1e9)
+    while not test():
+        if clock.now_ns() >= deadline_ns:
+            return False
+        clock.sleep_until(clock.now_ns() + round(every_s * 1e9))
+    return True

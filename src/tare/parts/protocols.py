@@ -11,12 +11,13 @@ import ast
 import inspect
 import json
 import math
-import textwrap
+import sys
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias, runtime_checkable
@@ -57,7 +58,7 @@ class Part(BaseModel):
         schema = handler(core_schema)
         described = handler.resolve_ref_schema(schema).get("properties", {})
         for each in reversed(cls.__mro__[: cls.__mro__.index(Part)]):
-            for name, text in _texts_under_fields(each).items():
+            for name, text in _texts_under_fields(each.__module__).get(each.__name__, {}).items():
                 if name in described:
                     described[name]["description"] = text
         return schema
@@ -90,17 +91,23 @@ class Part(BaseModel):
         return self.fields()
 
 
-def _texts_under_fields(part: type) -> dict[str, str]:
-    """The string that follows an annotated name in a class, by that name; none where there is no source."""
+@cache
+def _texts_under_fields(module: str) -> dict[str, dict[str, str]]:
+    """Of each class of a module, the string that follows an annotated name, by that name; none without a source."""
     try:
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
-    except OSError:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError):  # no file, as in an interactive interpreter
         return {}
-    found = {}
-    for line, after in pairwise(body.body if isinstance(body, ast.ClassDef) else ()):
-        match line, after:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                found[name] = inspect.cleandoc(text)
+    found: dict[str, dict[str, str]] = {}
+    for each in ast.walk(tree):
+        for line, after in pairwise(each.body if isinstance(each, ast.ClassDef) else ()):
+            match each, line, after:
+                case (
+                    ast.ClassDef(name=part),
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found.setdefault(part, {})[name] = inspect.cleandoc(text)
     return found
 
 

@@ -14,6 +14,7 @@ from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Host, OwnDevice, Scope, kill
 from tare.base.processes import Mount, identity, mounts
 from tare.base.units import cores as cores_of
+from tare.drivers.places import comes_true
 
 PARENT = "tare"  # everything that we make lies in this folder of each hierarchy
 PIDS_LIMIT = 4096  # a fork bomb must not take the device with it
@@ -313,7 +314,7 @@ def _uid(host: Host, pid: int) -> int | None:
 # up: with version 1 a frozen process cannot even be killed.
 
 STOPPED_WITHIN_S = 10.0
-_LOOK_EVERY_NS = 1_000_000
+_LOOK_EVERY_S = 0.001
 Way = Literal["cgroup v2", "cgroup v1", "SIGSTOP"]
 
 
@@ -331,11 +332,8 @@ class Freezer:
             self._signal("STOP", until=lambda pid: state_of(self.host, pid) in "TtZX")
             return
         _write(self.host, self._file(), "1" if self.way == "cgroup v2" else "FROZEN")
-        deadline_ns = self.host.clock.now_ns() + round(STOPPED_WITHIN_S * 1e9)
-        while not self._is_stopped():
-            if self.host.clock.now_ns() >= deadline_ns:
-                raise TrialError(f"the processes in {self.target} did not stop within {STOPPED_WITHIN_S:g} s.")
-            self.host.clock.sleep_until(self.host.clock.now_ns() + _LOOK_EVERY_NS)
+        if not comes_true(self.host.clock, self._is_stopped, STOPPED_WITHIN_S, _LOOK_EVERY_S):
+            raise TrialError(f"the processes in {self.target} did not stop within {STOPPED_WITHIN_S:g} s.")
 
     def resume(self) -> None:
         """A group that is gone has nothing to resume."""
@@ -388,10 +386,9 @@ class Freezer:
         done: set[int] = set()
         while new := processes_named(self.host, self.target) - done:
             _kill(self.host, name, new)
-            while not all(until(pid) for pid in new):
-                if self.host.clock.now_ns() >= deadline_ns:
-                    raise TrialError(f"the processes of {self.target} did not stop within {STOPPED_WITHIN_S:g} s.")
-                self.host.clock.sleep_until(self.host.clock.now_ns() + _LOOK_EVERY_NS)
+            left_s = (deadline_ns - self.host.clock.now_ns()) / 1e9
+            if not comes_true(self.host.clock, lambda: all(map(until, new)), left_s, _LOOK_EVERY_S):
+                raise TrialError(f"the processes of {self.target} did not stop within {STOPPED_WITHIN_S:g} s.")
             done |= new
 
 

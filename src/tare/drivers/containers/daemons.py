@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host
 from tare.base.processes import mounts
+from tare.drivers.cgroups.tree import state_of
+from tare.drivers.places import comes_true
 
 UNIX = "unix://"
 
@@ -76,10 +79,7 @@ def _begin(host: Host, log: str, command: Sequence[str]) -> str:
 
 def _may_live(host: Host, pid: str) -> bool:
     """By its state: a dead one may still be listed, and the command line of one that is just starting is empty too."""
-    try:
-        return not pid or host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")
-    except (OSError, IndexError):
-        return False
+    return not pid or state_of(host, pid) not in ("Z", "X")
 
 
 def containerd_socket(place: str) -> str:
@@ -152,12 +152,10 @@ def _end(host: Host, files: str, argument: str, patience: Patience) -> bool:
     if pid is None:
         return False
     host.run(["kill", "-TERM", str(pid)])
-    deadline_ns = host.clock.now_ns() + round(patience.stop_s * 1e9)
-    while _pid_in(host, f"{files}.pid", argument) is not None:
-        if host.clock.now_ns() >= deadline_ns:
-            name = files.rpartition("/")[2]
-            raise TareError(f"our own {name} (pid {pid}) does not stop; its log is {files}.log.")
-        host.clock.sleep_until(host.clock.now_ns() + round(patience.look_every_s * 1e9))
+    pid_now = partial(_pid_in, host, f"{files}.pid", argument)
+    if not comes_true(host.clock, lambda: pid_now() is None, patience.stop_s, patience.look_every_s):
+        name = files.rpartition("/")[2]
+        raise TareError(f"our own {name} (pid {pid}) does not stop; its log is {files}.log.")
     return True
 
 

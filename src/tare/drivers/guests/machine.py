@@ -28,7 +28,7 @@ from tare.drivers.guests import boot as kernels
 from tare.drivers.guests.boot import Export, Kernel, export
 from tare.drivers.guests.channel import GuestGone, GuestSilent, Link, Wire
 from tare.drivers.guests.place import GuestPlace, tail
-from tare.drivers.places import Phases
+from tare.drivers.places import Phases, comes_true
 from tare.parts.protocols import Json
 from tare_inside.jobs import remove_tree
 
@@ -143,11 +143,13 @@ class BootContext:
 
     def wait_for(self, path: Path, within_s: float) -> None:
         """Until a child process has made this file."""
-        end_ns = self.host.clock.now_ns() + round(within_s * 1e9)
-        while not path.exists():
-            if self.host.clock.now_ns() >= end_ns or any(child.exit for child in self.children):
-                raise self.no_boot(f"{path} was never made")
-            self.host.clock.sleep_until(self.host.clock.now_ns() + round(_LOOK_EVERY_S * 1e9))
+
+        def is_decided() -> bool:
+            return path.exists() or any(child.exit for child in self.children)
+
+        comes_true(self.host.clock, is_decided, within_s, _LOOK_EVERY_S)
+        if not path.exists():
+            raise self.no_boot(f"{path} was never made")
 
     def last_words(self) -> str:
         console = tail(self.console, _CONSOLE_LINES)

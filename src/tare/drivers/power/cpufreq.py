@@ -13,6 +13,7 @@ from typing import Any
 from tare.base.errors import ControlNotHeld, TareError
 from tare.base.host import Host, may_write
 from tare.base.rulings import Ruling, obstacle
+from tare.drivers.cgroups.tree import is_there
 from tare.drivers.power.backend import (
     NO_LIMIT,
     OFF,
@@ -224,14 +225,14 @@ def _khz(host: Host, core: int, asked_mhz: float) -> int | None:
     if not _words(host, core, "scaling_available_frequencies") and has[0] <= asked_mhz <= has[-1]:
         return round(asked_mhz * 1000)
     best = nearest(asked_mhz, has)
-    if best is None and asked_mhz > has[-1] and _is_mixed(host, asked_mhz):
+    # Other cores of this machine do have such a clock: big ones beside little ones.
+    if (
+        best is None
+        and asked_mhz > has[-1]
+        and any(_range_mhz(host, each)[-1:] >= [asked_mhz] for each in _policies(host))
+    ):
         best = has[-1]
     return None if best is None else round(best * 1000)
-
-
-def _is_mixed(host: Host, asked_mhz: float) -> bool:
-    """Whether other cores of this machine do have such a clock: big ones beside little ones."""
-    return any(_range_mhz(host, core)[-1:] >= [asked_mhz] for core in _policies(host))
 
 
 def _write_limits(host: Host, core: int, settings: Mapping[str, str]) -> None:
@@ -253,13 +254,7 @@ def _write_governor(host: Host, core: int, settings: Mapping[str, str]) -> None:
 
 
 def _boost_file(host: Host) -> str | None:
-    for path in _BOOST:
-        try:
-            host.read(path)
-        except OSError:
-            continue
-        return path
-    return None
+    return next((path for path in _BOOST if is_there(host, path)), None)
 
 
 def _has_boost(host: Host, request: PowerRequest) -> bool:

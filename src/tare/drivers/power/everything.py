@@ -194,8 +194,5 @@ def _words(host: Host) -> Iterator[str]:
         if entry.name[0].isdigit():
             with suppress(OSError):  # it may have ended
                 line = Path(entry.path, "cmdline").read_bytes().split(b"\0", 4)[:4]
-                yield from (_last_part(word) for word in line if not word.startswith(b"-"))
-
-
-def _last_part(word: bytes) -> str:
-    return word.rstrip(b"/").rpartition(b"/")[2].decode(errors="replace")
+                words = [word.rstrip(b"/").rpartition(b"/")[2] for word in line if not word.startswith(b"-")]
+                yield from (word.decode(errors="replace") for word in words)

@@ -26,7 +26,19 @@ from tare.drivers.power.backend import (
     unsupported,
 )
 from tare.drivers.power.hotplug import online_then
-from tare.drivers.power.named_mode import HIGH, LOW, TABLE, Clock, PowerModel, board, clocks, is_off, mhz, stands, table
+from tare.drivers.power.named_mode import (
+    HIGH,
+    LOW,
+    TABLE,
+    Clock,
+    PowerModel,
+    clocks,
+    is_off,
+    mhz,
+    model_of,
+    stands,
+    table,
+)
 
 ALL_CLOCKS = "jetson.jetson_clocks"
 FOR_MODE = "jetson.for_mode"  # no state: the mode that the others are measured by, so that `write` knows it too
@@ -59,7 +71,7 @@ class Jetson:
         return list(dict.fromkeys(stopped))
 
     def target(self, host: Host, request: PowerRequest) -> Settings:
-        model = _model(host, request)
+        model = model_of(host, request)
         there = online_then(host, request)
         made: Settings = {}
         for clock in clocks(host):
@@ -72,7 +84,7 @@ class Jetson:
         return made if model is None else {**made, FOR_MODE: str(model.id)}
 
     def read(self, host: Host, request: PowerRequest) -> Settings:
-        model = _model(host, request)
+        model = model_of(host, request)
         made: Settings = {}
         for clock in clocks(host):
             reported = None if _asked(request, clock) is not None else model
@@ -84,7 +96,7 @@ class Jetson:
         there = list(clocks(host))
         names = [clock.key(end) for clock in there for end in (HIGH, LOW)]
         known(self.name, settings, [*names, ALL_CLOCKS, FOR_MODE])
-        model = _model(host, PowerRequest(mode=settings.get(FOR_MODE)))
+        model = model_of(host, PowerRequest(mode=settings.get(FOR_MODE)))
         tool = [partial(named_mode.put, host, settings[ALL_CLOCKS])] if ALL_CLOCKS in settings else []
         every([*tool, *(partial(_write, host, clock, settings, model) for clock in there)])
 
@@ -121,14 +133,9 @@ def memory_moves(host: Host) -> bool:
 
 def stated(host: Host, mode: str) -> Settings:
     """The limits in the very words of a board's mode; a kernel may show them so."""
-    model = _model(host, PowerRequest(mode=mode))
+    model = model_of(host, PowerRequest(mode=mode))
     names = {clock.key(end): _stated(model, clock, end) for clock in clocks(host) for end in (HIGH, LOW) if model}
     return {name: text for name, text in names.items() if text is not None}
-
-
-def _model(host: Host, request: PowerRequest) -> PowerModel | None:
-    conf = board(host)
-    return conf.model(request.mode) if conf and request.mode is not None else None
 
 
 def _asked(request: PowerRequest, clock: Clock) -> float | None:

@@ -242,7 +242,9 @@ def table(host: Host, clock: Clock) -> list[int]:
         identical = (one for one in clocks(host) if one.field == "cpu_mhz" and not is_off(host, one))
         own = next((found for one in identical if (found := _text(host, one.files.get(TABLE, "")))), None)
     if own is None and clock.field == "mem_mhz":
-        return sorted({_hertz(value) for value in _numbers(_memory_clocks(host, clock))})
+        # Lists of memory clocks come in kHz or in Hz; no memory runs below 10 MHz or above 10 GHz.
+        values = _numbers(_memory_clocks(host, clock))
+        return sorted({value if value >= 10_000_000 else value * 1000 for value in values})
     return sorted(set(_numbers(own or "")))
 
 
@@ -258,11 +260,6 @@ def _memory_clocks(host: Host, clock: Clock) -> str:
 
 def _numbers(text: str) -> list[int]:
     return [int(word) for word in re.findall(r"\b\d+\b", text)]
-
-
-def _hertz(value: int) -> int:
-    """Lists of memory clocks come in kHz or in Hz; no memory runs below 10 MHz or above 10 GHz."""
-    return value if value >= 10_000_000 else value * 1000
 
 
 def _text(host: Host, path: str) -> str | None:
@@ -316,11 +313,11 @@ class NamedMode(WithoutClocks):
         return stopped
 
     def target(self, host: Host, request: PowerRequest) -> Settings:
-        model = _model(host, request)
+        model = model_of(host, request)
         return {} if model is None else {KEY: str(model.id)}
 
     def read(self, host: Host, request: PowerRequest) -> Settings:
-        return {} if _model(host, request) is None else {KEY: current(host)}
+        return {} if model_of(host, request) is None else {KEY: current(host)}
 
     def write(self, host: Host, settings: Mapping[str, str]) -> None:
         conf = board(host)
@@ -344,7 +341,7 @@ BACKEND = NamedMode()
 
 def with_cores(host: Host, request: PowerRequest) -> PowerRequest:
     """The request with the cores that the board's mode leaves online, unless it says how many itself."""
-    model = _model(host, request)
+    model = model_of(host, request)
     if model is None or request.cores is not None or not model.cores():
         return request
     on = [core for core, is_on in sorted(model.cores().items()) if is_on]
@@ -380,7 +377,8 @@ def needs_reboot(host: Host, conf: Conf, model: PowerModel) -> bool:
     return False
 
 
-def _model(host: Host, request: PowerRequest) -> PowerModel | None:
+def model_of(host: Host, request: PowerRequest) -> PowerModel | None:
+    """The board's mode that is asked for."""
     conf = board(host)
     return conf.model(request.mode) if conf and request.mode is not None else None
 
@@ -456,12 +454,6 @@ def parse(text: str) -> dict[str, dict[str, str]]:
         if "MinFreq" in pairs and "MaxFreq" in pairs:
             found[name] = pairs
     return found
-
-
-def is_on(shown: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether every CPU and GPU clock stands still: its lower limit is its upper one."""
-    held = [one for name, one in shown.items() if name == "GPU" or name.startswith("cpu")]
-    return bool(held) and all(one["MinFreq"] == one["MaxFreq"] for one in held)
 
 
 def _store(host: Host) -> None:

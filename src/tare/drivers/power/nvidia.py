@@ -28,6 +28,7 @@ from tare.base.host import Host, lacks_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import nvidia
 from tare.drivers.nvidia import GRAPHICS, MEMORY, Gpu
+from tare.drivers.places import comes_true
 from tare.drivers.power.backend import NO_LIMIT, PowerRequest, Settings, every, known, nearest, unsupported
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -142,7 +143,9 @@ class Nvidia:
         }
 
     def read(self, host: Host, request: PowerRequest) -> Settings:
-        return {f"gpu.{gpu.index}.{name}": _standing(host, gpu, name) for gpu, name in _named(host, request)}
+        requested = [name for field, name in _NAMES.items() if field in request.asked()]
+        names = ["persistence", *requested] if requested else []
+        return {f"gpu.{gpu.index}.{name}": _standing(host, gpu, name) for gpu in nvidia.gpus(host) for name in names}
 
     def write(self, host: Host, settings: Mapping[str, str]) -> None:
         """Persistence is the first to come on and the last to go off: without it nothing holds."""
@@ -151,7 +154,17 @@ class Nvidia:
         for key, text in settings.items():
             if _FORMS[key.rpartition(".")[2]].fullmatch(text) is None:
                 raise TareError(f"{self.name}: {key!r} = {text!r} is no setting of this device")
-        every(partial(_put, host, found, key, text) for key, text in sorted(settings.items(), key=_order))
+
+        def put(key: str, text: str) -> None:
+            _, index, name = key.split(".")
+            if _standing(host, found[int(index)], name) != text:
+                _write(host, found[int(index)], name, text)
+
+        def order(item: tuple[str, str]) -> tuple[int, str]:
+            key, text = item
+            return (0 if text == "on" else 2) if key.endswith(".persistence") else 1, key
+
+        every(partial(put, key, text) for key, text in sorted(settings.items(), key=order))
 
     def fixed(self, host: Host) -> Settings:
         """Held at the upper end of what they may be now."""
@@ -159,7 +172,12 @@ class Nvidia:
 
     def free(self, host: Host) -> Settings:
         """Free up to the same upper end."""
-        return self._for_dvfs(host, _up_to)
+
+        def up_to(gpu: Gpu, upper: int) -> str:
+            supported = gpu.graphics_clocks_mhz()
+            return FREE if upper >= max(supported) else f"{min(supported)}-{upper}"
+
+        return self._for_dvfs(host, up_to)
 
     def clocks(self, host: Host) -> Settings:
         names = ("persistence", "graphics_mhz")
@@ -184,18 +202,6 @@ class Nvidia:
 
 
 BACKEND = Nvidia()
-
-
-def _put(host: Host, found: Mapping[int, Gpu], key: str, text: str) -> None:
-    """One setting, unless it stands so already."""
-    _, index, name = key.split(".")
-    if _standing(host, found[int(index)], name) != text:
-        _WRITERS[name](host, found[int(index)], name, text)
-
-
-def _up_to(gpu: Gpu, upper: int) -> str:
-    supported = gpu.graphics_clocks_mhz()
-    return FREE if upper >= max(supported) else f"{min(supported)}-{upper}"
 
 
 def _values(found: Sequence[Gpu]) -> dict[str, Sequence[Any]]:
@@ -253,19 +259,6 @@ def _clock_text(gpu: Gpu, requested: float, supported: Sequence[int], field: str
     return str(int(clock))
 
 
-def _named(host: Host, request: PowerRequest) -> Iterator[tuple[Gpu, str]]:
-    """The settings that a request is about, on each GPU."""
-    requested = [name for field, name in _NAMES.items() if field in request.asked()]
-    for gpu in nvidia.gpus(host):
-        yield from ((gpu, name) for name in (["persistence", *requested] if requested else []))
-
-
-def _order(item: tuple[str, str]) -> tuple[int, str]:
-    key, text = item
-    _, _, name = key.split(".")
-    return (0 if text == "on" else 2) if name == "persistence" else 1, key
-
-
 def _standing(host: Host, gpu: Gpu, name: str) -> str:
     """One setting as it is; of the clocks, as far as that can be known."""
     if name == "persistence":
@@ -290,16 +283,14 @@ def _or_raise(text: str | None, gpu: Gpu, name: str) -> str:
 def _is_held(host: Host, gpu: Gpu, kind: int, mhz: str) -> bool:
     """Whether the clock is where the lock wants it, within a second; or below, for heat or power, as it may be."""
     low, high = _ends(mhz)
-    end_ns = host.clock.now_ns() + round(SETTLE_S * 1e9)
-    while True:
+
+    def is_there() -> bool:
         clock = gpu.clock_mhz(kind)
-        if clock is not None and low <= clock <= high:
-            return True
-        if clock is not None and clock < low and (gpu.reasons() or 0) & nvidia.HELD_BACK:
-            return True
-        if (now_ns := host.clock.now_ns()) >= end_ns:
+        if clock is None or clock > high:
             return False
-        host.clock.sleep_until(now_ns + 20_000_000)
+        return clock >= low or bool((gpu.reasons() or 0) & nvidia.HELD_BACK)
+
+    return comes_true(host.clock, is_there, SETTLE_S, 0.02)
 
 
 def _ends(mhz: str) -> tuple[int, int]:
@@ -307,16 +298,14 @@ def _ends(mhz: str) -> tuple[int, int]:
     return int(low), int(high or low)
 
 
-def _write_persistence(host: Host, gpu: Gpu, name: str, text: str) -> None:
-    gpu.persist(text == "on")
-
-
-def _write_power(host: Host, gpu: Gpu, name: str, text: str) -> None:
-    gpu.limit_power_mw(int(text))
-
-
-def _write_clock(host: Host, gpu: Gpu, name: str, text: str) -> None:
-    """Noted, locked, seen: only then is the note good. What is freed is freed first, and forgotten then."""
+def _write(host: Host, gpu: Gpu, name: str, text: str) -> None:
+    """Of a clock: noted, locked, seen; only then is the note good. What is freed is freed first, and forgotten then."""
+    if name == "persistence":
+        gpu.persist(text == "on")
+        return
+    if name == "power_mw":
+        gpu.limit_power_mw(int(text))
+        return
     lock, free = {
         "graphics_mhz": (gpu.lock_graphics_mhz, gpu.free_graphics),
         "memory_mhz": (gpu.lock_memory_mhz, gpu.free_memory),
@@ -339,11 +328,3 @@ def _write_clock(host: Host, gpu: Gpu, name: str, text: str) -> None:
             f"gpu.{gpu.index}.{name}", asked=f"{text} MHz", found=f"{gpu.clock_mhz(_CLOCKS[name])} MHz"
         )
     note_lock(host, gpu.uuid(), name, text, held=True)
-
-
-_WRITERS: dict[str, Callable[[Host, Gpu, str, str], None]] = {
-    "persistence": _write_persistence,
-    "power_mw": _write_power,
-    "graphics_mhz": _write_clock,
-    "memory_mhz": _write_clock,
-}

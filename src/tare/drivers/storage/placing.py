@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path, PurePosixPath
-from typing import Annotated, NamedTuple, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator
 
@@ -35,7 +35,7 @@ from tare.base.host import Host, LocalHost
 from tare.base.processes import Mount, holding, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
-from tare.drivers.places import SOURCE
+from tare.drivers.places import SOURCE, comes_true
 from tare_inside import named
 
 # How much of a file is in the page cache: cachestat(2) where the kernel has it (Linux 6.5), mincore(2) otherwise.
@@ -156,7 +156,11 @@ def open_files(paths: Iterable[Path]) -> Iterator[int]:
             with _opened(str(top), None) as descriptor:
                 yield from [] if descriptor is None else [descriptor]
             continue
-        for _, _, names, folder in os.fwalk(top, follow_symlinks=False, onerror=_raised):
+
+        def fail(error: OSError) -> None:
+            raise error
+
+        for _, _, names, folder in os.fwalk(top, follow_symlinks=False, onerror=fail):
             for name in sorted(names):
                 with _opened(name, folder) as descriptor:
                     yield from [] if descriptor is None else [descriptor]
@@ -184,10 +188,6 @@ def _open(name: str, folder: int | None) -> int | None:
         if error.errno in _NOT_A_FILE_OF_IT:
             return None
         raise
-
-
-def _raised(error: OSError) -> None:
-    raise error
 
 
 WINDOW_BYTES = 1 << 20
@@ -222,8 +222,12 @@ class Sample:
 
 def drawn(paths: Iterable[Path], most: int) -> Sample:
     """At most so many pieces of up to 1 MiB, drawn evenly from all bytes; everything, where that is not more."""
-    files = [found for descriptor in open_files(paths) if (found := _looks(descriptor)).size > 0]
-    counts = [-(-found.size // WINDOW_BYTES) for found in files]
+    seen = [
+        (str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size)
+        for descriptor in open_files(paths)
+    ]
+    files = [(path, size) for path, size in seen if size > 0]
+    counts = [-(-size // WINDOW_BYTES) for _, size in files]
     ends = list(accumulate(counts))
     windows = ends[-1] if ends else 0
     chosen = (
@@ -238,16 +242,7 @@ def drawn(paths: Iterable[Path], most: int) -> Sample:
         if path not in opened:
             opened[path] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         pieces.append(Piece(opened[path], start, min(WINDOW_BYTES, size - start)))
-    return Sample(tuple(pieces), sum(found.size for found in files))
-
-
-class _File(NamedTuple):
-    path: str
-    size: int
-
-
-def _looks(descriptor: int) -> _File:
-    return _File(str(Path(f"/proc/self/fd/{descriptor}").readlink()), os.fstat(descriptor).st_size)
+    return Sample(tuple(pieces), sum(size for _, size in files))
 
 
 _LEAST_BYTES = 64 << 20  # so that a measured read does not go over the same blocks again and again
@@ -361,29 +356,17 @@ def remove(host: Host) -> None:
     go of, and the kernel removes it when that namespace ends. Nobody can reach it any more, and its file is gone.
     """
     while _is_mounted(host):
-        unmount(host, str(point()))
+        layers.unmount(host, str(point()))
     for name in list(_devices(host)):
         host.run(["losetup", "--detach", name]).checked()
     host.run(["rm", "-rf", "--one-file-system", "--", str(folder())]).checked()
-    deadline_ns = host.clock.now_ns() + round(_GONE_WITHIN_S * 1e9)
-    while (left := device(host)) is not None:
-        if host.clock.now_ns() >= deadline_ns:
-            raise TrialError(f"storage: the loop device {left} does not go: `losetup --detach {left}` says why.")
-        host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
+    if not comes_true(host.clock, lambda: device(host) is None, _GONE_WITHIN_S, 0.02):
+        left = device(host)
+        raise TrialError(f"storage: the loop device {left} does not go: `losetup --detach {left}` says why.")
 
 
 def _is_mounted(host: Host) -> bool:
     return any(mount.point == str(point()) for mount in mounts(host))
-
-
-def unmount(host: Host, where: str) -> None:
-    """It stays busy for a moment after the last process that used it; past the deadline it is only detached."""
-    deadline_ns = host.clock.now_ns() + round(_GONE_WITHIN_S * 1e9)
-    while host.run(["umount", "--", where]).code != 0:
-        if host.clock.now_ns() >= deadline_ns:
-            host.run(["umount", "-l", "--", where]).checked()
-            return
-        host.clock.sleep_until(host.clock.now_ns() + 20_000_000)
 
 
 KEPT = "tare-data"  # the folder on a real medium that copies are kept in
@@ -421,7 +404,7 @@ def placed(host: Host) -> list[Mount]:
 def displace(host: Host) -> None:
     """Take every such mount away: the data sets are where they were."""
     for mount in reversed(placed(host)):
-        unmount(host, mount.point)
+        layers.unmount(host, mount.point)
 
 
 def bind(host: Host, copy: Path, over: Path, *, writable: bool) -> None:
@@ -484,7 +467,11 @@ class _Entry:
 def _entries(top: Path) -> dict[str, _Entry]:
     """Everything under a path by its name there; the top itself is ''. Folders count as one block."""
     found = {"": _entry(top)}
-    for folder, folders, files in os.walk(top, onerror=_complain):
+
+    def complain(error: OSError) -> None:
+        raise TareError(f"storage: {error.filename} cannot be read: {error.strerror}.")
+
+    for folder, folders, files in os.walk(top, onerror=complain):
         for name in (*folders, *files):
             path = Path(folder, name)
             found[str(path.relative_to(top))] = _entry(path)
@@ -504,10 +491,6 @@ def _alike(source: Path, kept: Path) -> bool:
         theirs[name].size == one.size and (name == "" or abs(theirs[name].mtime_ns - one.mtime_ns) <= _TIME_IS_SAME_NS)
         for name, one in ours.items()
     )
-
-
-def _complain(error: OSError) -> None:
-    raise TareError(f"storage: {error.filename} cannot be read: {error.strerror}.")
 
 
 # Where synthetic data sets lie on the device, and how one is made there: once, before anything is measured.

@@ -22,7 +22,7 @@ from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, handed_over, labels, leftover
 from tare.drivers.containers.roots import Bind, Unpacked, as_changes, image_config, is_path, packed, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
-from tare.drivers.places import Phases
+from tare.drivers.places import Phases, comes_true
 from tare.parts.protocols import Json, Leftover
 
 # Without systemd there is no systemd manager; and one manager everywhere gives the same folders everywhere.
@@ -235,9 +235,7 @@ def _remove_groups(host: Host) -> None:
     """Podman leaves the group of its monitor behind; one that another container's monitor is in stays."""
     points = {key: f"{mount.point}/{tree.PARENT}/conmon" for key, mount in tree.hierarchies(host).items()}
     if points:
-        deadline_ns = host.clock.now_ns() + round(_MONITOR_ENDS_WITHIN_S * 1e9)
-        while tree.pids(host, points) and host.clock.now_ns() < deadline_ns:
-            host.clock.sleep_until(host.clock.now_ns() + 10_000_000)
+        comes_true(host.clock, lambda: not tree.pids(host, points), _MONITOR_ENDS_WITHIN_S)
         host.run(["rmdir", "--", *points.values()])
     tree.remove_parent(host)
 

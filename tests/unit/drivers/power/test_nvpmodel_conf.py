@@ -77,11 +77,3 @@ def test_what_jetson_clocks_shows_is_read_from_old_and_new_releases():
     assert set(shown) == {"cpu0", "cpu1", "GPU", "EMC"}
     assert shown["cpu0"]["MaxFreq"] == "1510400"
     assert shown["EMC"]["FreqOverride"] == "0"
-
-
-def test_clocks_that_stand_still_are_jetson_clocks_on():
-    shown = named_mode.parse(SHOWN)
-    assert not named_mode.is_on(shown)
-    still = {name: one | {"MinFreq": one["MaxFreq"]} for name, one in shown.items()}
-    assert named_mode.is_on(still)
-    assert not named_mode.is_on({})
