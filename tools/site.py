@@ -21,7 +21,7 @@ from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
 from tare.report.export import as_markdown, safe
 from tare.report.html import Page, page, render
-from tare.studies.schema import json_schema
+from tare.studies.load import json_schema
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGE = ROOT / "build" / "site"

@@ -93,7 +93,7 @@ def known_interpreter(study: Study, folder: Path) -> str | None:
 
 def folder_of(study: Study) -> Path:
     """Where a study's store lies by default: each scale below the whole has its own."""
-    from tare.studies.load import FULL
+    from tare.studies.reader import FULL
 
     return Path("out") / (study.study if study.scale in ("", FULL) else f"{study.study}-{study.scale}")
 

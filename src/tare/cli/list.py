@@ -179,6 +179,6 @@ def schema() -> None:
     Save it next to a study and start the study with
     `# yaml-language-server: $schema=study.schema.json`: the editor then completes and checks it.
     """
-    from tare.studies.schema import json_schema
+    from tare.studies.load import json_schema
 
     print_json(json_schema())

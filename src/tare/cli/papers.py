@@ -237,7 +237,7 @@ def planned_seconds(study: Study) -> float:
 
 def _time(study: dict[str, Any], scale: str) -> str:
     """A guess needs no seconds beside minutes. A study without scales has one time."""
-    from tare.studies.load import FULL
+    from tare.studies.reader import FULL
 
     seconds = study["scales"].get(scale, study["scales"].get("") if scale == FULL else None)
     if seconds is None:

@@ -1,23 +1,41 @@
-"""From a file to a study. Whatever is wrong is said at once, each with its line; nothing in a file is ever run."""
+"""From a file to a study, and the form of such files as a JSON Schema.
+
+Whatever is wrong is said at once, each with its line; nothing in a file is ever run.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from tare.base.errors import StudyError, near_names
 from tare.parts.find import Kind
 from tare.parts.protocols import Json
-from tare.studies.fields import PartChoice, complaint_text, explain, part_class, part_names
-from tare.studies.model import Compare, Design, Order, Repeat, Study
+from tare.studies.fields import PartChoice, complaint_text, explain, part_class, part_names, unit_example
+from tare.studies.model import (
+    DEFAULT_PROBES,
+    ENDING_FORM,
+    ID_FORM,
+    LEAVE_OUT,
+    MAX_ABOUT,
+    MAX_LINE,
+    MAX_SEED,
+    Compare,
+    Design,
+    Order,
+    Repeat,
+    Study,
+)
+from tare.studies.reader import MOST_TENANTS, scale_names, scaled
 from tare.studies.yaml import (
     HOW_TO_BEGIN,
     Complaint,
@@ -26,162 +44,9 @@ from tare.studies.yaml import (
     Node,
     Problem,
     Source,
-    listed,
     parse,
     show,
-    suggestion,
 )
-
-# The same study in other sizes: the file is the whole, and `scales` says what a smaller one changes.
-#
-# A scale names keys of the study and what they are in it. `repeat: 1` replaces a whole key; `workload.epochs: 2` sets
-# one field of every workload that has it, `workload.torch_train.epochs: 2` of one kind, `compare.margin: 10%` one entry
-# of a mapping. All of it happens on the tree that was read, before anything is typed, so that a mistake is told at its
-# line.
-
-FULL = "full"  # the file as it is written
-_NOT_CHANGED = ("study", "scales", "scale")  # a scale is a size of the study, not another one
-_KINDS: dict[str, Kind] = {"platform": "platforms", "workload": "workloads"}
-_Change: TypeAlias = Callable[[str, Node], Node]
-
-
-def names(root: Node) -> list[str]:
-    """The scales of a study, from the smallest; none where it has one size only."""
-    scales = _scales(root)
-    return [] if scales is None or not isinstance(scales.value, dict) else [*scales.value, FULL]
-
-
-def scaled(root: Node, scale: str | None) -> Node:
-    """The tree of the study at this scale, which says which one it is; at none, the whole."""
-    scales = _scales(root)
-    if scales is None:
-        if scale is None:
-            return root
-        text = f"this study has no scales, so that it cannot be run at the scale {show(scale)}. Leave --scale out."
-        raise Fatal(Problem(root.line, root.column, text))
-    _refuse_bad_scales(scales)
-    known, requested = names(root), scale or FULL
-    if requested not in known:
-        text = f"no scale {show(requested)} here.\nScales: {listed(known)}.{suggestion(requested, known)}"
-        raise Fatal(Problem(*root.keys["scales"], text))
-    entries = {name: value for name, value in root.value.items() if name != "scales"}
-    places = {name: place for name, place in root.keys.items() if name != "scales"}
-    whole = replace(root, value=entries, keys=places, children=tuple(entries.values()))
-    if requested == FULL:
-        return _put(whole, "scale", Node(FULL, *root.keys["scales"], text=FULL), root.keys["scales"])
-    chosen = scales.value[requested]
-    for key, node in chosen.value.items():
-        whole = _changed(whole, key, node, chosen.keys[key])
-    return _put(whole, "scale", Node(requested, *scales.keys[requested], text=requested), scales.keys[requested])
-
-
-def _scales(root: Node) -> Node | None:
-    found: Node | None = root.value.get("scales") if isinstance(root.value, dict) else None
-    return found
-
-
-def _refuse_bad_scales(scales: Node) -> None:
-    how = "like {smoke: {repeat: 1}}"
-    if not isinstance(scales.value, dict) or not scales.value:
-        raise Fatal(Problem(scales.line, scales.column, f"scales must be a mapping from a name to changes, {how}."))
-    for name, changes in scales.value.items():
-        if name == FULL:
-            text = f"the file itself is the scale '{FULL}': take it out of `scales`."
-            raise Fatal(Problem(*scales.keys[name], text))
-        if not isinstance(changes.value, dict):
-            text = f"the scale {show(name)} must be a mapping from keys of the study to what they are in it, {how}."
-            raise Fatal(Problem(changes.line, changes.column, text))
-
-
-def _changed(root: Node, key: str, node: Node, at: tuple[int, int]) -> Node:
-    """The study with one change of a scale made to it."""
-    first, _, rest = key.partition(".")
-    if first in _NOT_CHANGED:
-        raise Fatal(Problem(*at, f"a scale cannot change {show(first)}."))
-    if not rest:
-        return _put(root, key, node, at)
-    held = root.value.get(first)
-    if held is None:
-        raise Fatal(Problem(*at, f"{show(key)} changes nothing: the study has no {show(first)}."))
-    if first in _KINDS:
-        made = _in_parts(_KINDS[first], held, rest, node, at)
-    elif isinstance(held.value, dict):
-        made = _put(held, rest, node, at)
-    else:
-        raise Fatal(Problem(*at, f"{show(key)} changes nothing: {show(first)} is no mapping here."))
-    return _put(root, first, made, root.keys[first])
-
-
-def _in_parts(kind: Kind, held: Node, path: str, node: Node, at: tuple[int, int]) -> Node:
-    """Every part below `held` that is meant and has the field, with its new value."""
-    only, _, field = path.rpartition(".")
-    touched: list[str] = []
-
-    def change(name: str, body: Node) -> Node:
-        if (only and name != only) or field not in _fields(kind, name):
-            return body
-        touched.append(name)
-        whole = Node({}, body.line, body.column) if body.value is None else body
-        if not isinstance(whole.value, dict):
-            short = f"the part is written in short form: write its fields out, then set {show(field)}."
-            raise Fatal(Problem(*at, short))
-        return _put(whole, field, node, at)
-
-    made = _walk(held, change)
-    if not touched:
-        known = list(dict.fromkeys(key for name in _part_names(held) for key in _fields(kind, name)))
-        text = f"{show(path)} changes nothing: no {kind[:-1]} here has such a field.\nFields: {listed(known)}."
-        raise Fatal(Problem(*at, text + suggestion(field, known)))
-    return made
-
-
-def _walk(node: Node, change: _Change) -> Node:
-    """The same levels, with `change` made to the fields of each part."""
-    if isinstance(node.value, list):
-        items = [_walk(item, change) for item in node.value]
-        return replace(node, value=items, children=tuple(items))
-    if isinstance(node.value, dict):
-        entries = {name: _bodies(name, body, change) for name, body in node.value.items()}
-        return replace(node, value=entries, children=tuple(entries.values()))
-    name = str(node.text or node.value)
-    body = change(name, Node(None, node.line, node.column))
-    if body.value is None:
-        return node
-    entries = {name: body}
-    return Node(entries, node.line, node.column, keys={name: (node.line, node.column)}, children=(body,))
-
-
-def _bodies(name: str, body: Node, change: _Change) -> Node:
-    """The fields of one part; a list of mappings holds several levels of it."""
-    if isinstance(body.value, list) and any(isinstance(item.value, dict) for item in body.value):
-        items = [change(name, item) for item in body.value]
-        return replace(body, value=items, children=tuple(items))
-    return change(name, body)
-
-
-def _put(node: Node, key: str, value: Node, at: tuple[int, int]) -> Node:
-    entries = {**node.value, key: value}
-    return replace(node, value=entries, keys={**node.keys, key: at}, children=tuple(entries.values()))
-
-
-def _part_names(node: Node) -> Iterator[str]:
-    """The names of the parts below."""
-    if isinstance(node.value, list):
-        for item in node.value:
-            yield from _part_names(item)
-    elif isinstance(node.value, dict):
-        yield from node.value
-    else:
-        yield str(node.text or node.value)
-
-
-def _fields(kind: Kind, name: str) -> list[str]:
-    """The fields of a part; of one that is not there none: the reader says so later."""
-    try:
-        return list(part_class(kind, name).model_fields) if name in part_names(kind) else []
-    except StudyError:
-        return []
-
 
 MAX_BYTES = 128 * 1024  # the scanner needs 5 s for the worst MiB, and no study that people read is longer
 
@@ -282,7 +147,7 @@ def loads(text: str | bytes, name: str = "study", *, scale: str | None = None) -
 def at_every_scale(path: Path | str, *, trust: bool = False) -> dict[str, Study]:
     """The study in a file at each of its scales, from the smallest; with none of them, alone under an empty name."""
     root, problems = _tree(read(Path(path), trust=trust), str(path))
-    known: list[str | None] = [*names(root)] or [None]
+    known: list[str | None] = [*scale_names(root)] or [None]
     return {scale or "": _at_scale(root, problems, str(path), scale) for scale in known}
 
 
@@ -412,3 +277,189 @@ def _named(plain: Json) -> Iterator[str]:
     elif isinstance(plain, dict):
         for key, value in plain.items():
             yield from [value] if key == _FIELD and isinstance(value, str) else _named(value)
+
+
+# The JSON Schema of study files, for editors: every key, every part and every part's fields.
+
+
+Schema = dict[str, Any]
+
+_TIME: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+([eE][-+]?[0-9]+)?\s*(ns|us|µs|ms|s|min|h|d)\s*$"}
+_SIZE: Schema = {"type": "string", "pattern": r"^\s*[0-9.]+\s*([kMGT]?B|[KMGT]iB)\s*$"}
+_SHARE: Schema = {"type": ["string", "number"], "description": "A share, such as 5% or 0.05."}
+_COUNT: Schema = {"type": "integer", "minimum": 1}
+
+
+def json_schema() -> Schema:
+    """The whole schema; it asks every part that can be named here for its fields."""
+    defs: Schema = {}
+    kinds: tuple[Kind, ...] = ("platforms", "workloads", "controls", "probes")
+    for kind in kinds:
+        defs |= _kind(kind)
+    level, workload, probe = _ref("platforms"), _ref("workloads"), _ref("probes")
+    stack = {"type": "array", "items": level, "minItems": 1, "description": "A stack, outermost first."}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A tare study",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["study", "platform", "workload"],
+        "properties": {
+            "study": {"type": "string", "pattern": f"^{ID_FORM}$", "description": "The name of the study."},
+            "about": {"type": "string", "maxLength": MAX_ABOUT, "description": "The question, in your words."},
+            **_origin(),
+            "platform": _or_list(level, {"anyOf": [level, stack]}),
+            "workload": _or_list(workload, workload),
+            "control": _controls(),
+            "tenants": _or_list(_tenancy(level, workload), _tenancy(level, workload)),
+            "probes": {**_or_list(probe, probe, least=0), "default": list(DEFAULT_PROBES)},
+            **_design(),
+            "rehearse": {
+                "type": "boolean",
+                "description": "Run each platform with each workload once before the blocks; these runs are no data. "
+                "By default where a workload is a command of yours.",
+            },
+            "limit": {
+                **_TIME,
+                "default": "10 min",
+                "description": "The longest that one trial may take; by default it follows from the rehearsal.",
+            },
+            "period": {**_TIME, "default": "100 ms", "description": "How often the probes are read."},
+        },
+        "$defs": defs,
+    }
+
+
+def _origin() -> Schema:
+    """Where the question comes from, in which sizes it is asked, and what its answer is read with."""
+    line: Schema = {"type": "string", "maxLength": MAX_LINE}
+    ending: Schema = {"type": "string", "pattern": f"^{ENDING_FORM}$"}
+    ruling = _object({name: {"type": "string"} for name in ("code", "weight", "subject", "sentence")})
+    left_out: Schema = {"type": "array", "items": {"anyOf": [ruling, {"type": "string"}]}}
+    return {
+        "paper": {**line, "description": "The paper that asked first: S0 to S4."},
+        "section": {**line, "description": "And where in it."},
+        "scale": {**line, "description": "Written by tare: the scale at which this study was run."},
+        "scales": {
+            "type": "object",
+            "minProperties": 1,
+            "additionalProperties": {"type": "object"},
+            "description": "Smaller sizes of the study: keys, or dotted fields, and what they are in it.",
+        },
+        "missing": {
+            "enum": ["refuse", "leave_out"],
+            "default": "refuse",
+            "description": "What to do about levels that this device cannot run.",
+        },
+        "left_out": {**left_out, "description": "Written by tare: what this device could not run."},
+        "ends_in": {**_or_list(ending, ending, least=0), "description": "Verbs that read what came of it."},
+    }
+
+
+def _tenancy(level: Schema, workload: Schema) -> Schema:
+    """How many share the device, or who is beside the workload."""
+    beside = {**_object({"beside": _or_list(workload, workload), "platform": _or_list(level, level)})}
+    count = {**_COUNT, "maximum": MOST_TENANTS}
+    return {"anyOf": [count, {**beside, "required": ["beside"]}], "description": "How many run side by side."}
+
+
+def _design() -> Schema:
+    """How often, in which order, compared with what."""
+    rule = _object({"min": _COUNT, "max": _COUNT, "until": _SHARE, "within": _TIME})
+    selector = {"type": "object", "minProperties": 1, "description": "Levels by name, such as workload.batch: 64."}
+    seed = {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
+    cpu_time = {"type": "boolean", "default": False, "description": "Judge the CPU time as well."}
+    turn = "How long a side runs before the other's turn; if not set, 15 steps and at least 100 ms."
+    slices = _object(
+        {
+            "length": {**_TIME, "description": turn},
+            "leave_out": {**_COUNT, "default": LEAVE_OUT, "description": "Steps after a stop that are not measured."},
+            "quiet": {**_SHARE, "description": "Leave out rounds in which others took a larger share of the CPU time."},
+        }
+    )
+    return {
+        "repeat": {"anyOf": [_COUNT, rule], "description": "How many blocks, or the rule that ends them."},
+        "order": _object({"shuffle": {"type": "boolean", "default": True}, "seed": seed}),
+        "design": {
+            "anyOf": [{"enum": ["blocks", "slices"]}, _object({"slices": slices, "cpu_time": cpu_time})],
+            "default": "blocks",
+            "description": "One trial after the other, or all of a block at once, in turns: docs/how-to.",
+        },
+        "compare": _object(
+            {
+                "against": {"anyOf": [selector, {"type": ["string", "number", "boolean"]}]},
+                "by": {"type": "string"},
+                "margin": {**_SHARE, "default": "5%"},
+                "metric": {"type": "string"},
+            }
+        ),
+        "exclude": _or_list(selector, selector, least=0),
+        "aa": {"type": "boolean", "default": True, "description": "Run the baseline twice in each block."},
+    }
+
+
+def _kind(kind: Kind) -> Schema:
+    """The definitions of one kind: a level is a name, or a name with fields."""
+    found: Schema = {}
+    names = part_names(kind)
+    levels: list[Schema] = [{"enum": [*names, *([None] if "null" in names else [])]}]
+    for name in names:
+        found |= _part(kind, name)
+        levels.append(_object({name: _ref(f"{kind}.{name}")}, required=[name]))
+    return found | {kind: {"anyOf": levels}}
+
+
+def _part(kind: Kind, name: str) -> Schema:
+    """The fields of one part, with the definitions that they refer to."""
+    try:
+        part = part_class(kind, name)
+    except StudyError as error:
+        return {f"{kind}.{name}": {"description": str(error)}}
+    own = part.model_json_schema(ref_template=f"#/$defs/{kind}.{name}.{{model}}")
+    inner = {f"{kind}.{name}.{key}": value for key, value in own.get("$defs", {}).items()}
+    factor = kind != "probes"
+    fields = {
+        key: _field(part.model_fields[key], own["properties"][key], factor=factor) for key in own.get("properties", {})
+    }
+    whole = _object(fields, required=own.get("required", []))
+    whole["description"] = own.get("description", "")
+    forms: list[Schema] = [whole]
+    if part.short is not None:
+        forms.append(fields[part.short])
+    if all(not field.is_required() for field in part.model_fields.values()):
+        forms.append({"type": "null"})
+    return {**inner, f"{kind}.{name}": forms[0] if len(forms) == 1 else {"anyOf": forms}}
+
+
+def _field(info: FieldInfo, schema: Schema, *, factor: bool) -> Schema:
+    """One field: a value, or a list of them, which makes it a factor."""
+    about: Schema = {key: schema.pop(key) for key in ("description", "default", "title") if key in schema}
+    example = unit_example(info)
+    if example is not None:
+        schema = _SIZE if "B" in example else _TIME
+        if not info.is_required() and info.default is None:
+            schema = {"anyOf": [schema, {"type": "null"}]}
+        about.pop("default", None)  # in base units, which a file does not use
+    return {**(_or_list(schema, schema) if factor else schema), **about}
+
+
+def _controls() -> Schema:
+    names = part_names("controls")
+    return _object({name: _or_list(_ref(f"controls.{name}"), _ref(f"controls.{name}")) for name in names})
+
+
+def _or_list(one: Schema, item: Schema, least: int = 1) -> Schema:
+    return {"anyOf": [one, {"type": "array", "items": item, "minItems": least}]}
+
+
+def _object(properties: Schema, required: list[Json] | None = None) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        **({"required": required} if required else {}),
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}

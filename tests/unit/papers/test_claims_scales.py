@@ -1,4 +1,4 @@
-"""The study that a claim names can decide it, at every scale or at the one that it names."""
+"""The study that a claim scale_names can decide it, at every scale or at the one that it scale_names."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,7 +11,7 @@ from tare.api.running import built_in
 from tare.papers.claims import metrics
 from tare.papers.claims.deciding import answers, every_claim
 from tare.papers.claims.model import NOT_MEASURED
-from tare.studies.load import names
+from tare.studies.reader import scale_names
 from tare.studies.yaml import parse
 
 ACROSS = ("s3.devices-vary-little", "s3.software-varies-a-lot")  # several devices, or sets of software, decide these
@@ -54,7 +54,7 @@ def _figures(record):
 @cache
 def scales(study: str) -> list[str]:
     """By name: to read each study at each of them took a second of every worker."""
-    return names(parse(built_in()[study].read_text())[0]) or [""]
+    return scale_names(parse(built_in()[study].read_text())[0]) or [""]
 
 
 CASES = [

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from stand_in_parts import PARTS, instead_of_find, stand_ins
-from tare.studies.load import keys
-from tare.studies.schema import json_schema
+from tare.studies.load import json_schema, keys
 
 
 @pytest.fixture(autouse=True)
