@@ -365,15 +365,12 @@ def fitting(all_of_them: Sequence[Judged], minimise: str, confidence: float) -> 
     for one in sorted(all_of_them, key=lambda each: each.objective(minimise)):
         in_question += bool(one.chances) and one.by_its_own is not None and one.by_its_own >= HOPELESS
         held_to = 1 - (1 - confidence) / max(1, in_question)
-        if one.within and _surely_keeps(one, held_to, confidence):
+        surely = True
+        if one.keeps_all is not None and one.by_its_own is not None:
+            surely = one.by_its_own >= held_to and one.keeps_all >= confidence
+        if one.within and surely:
             found.append((one, held_to))
     return found
-
-
-def _surely_keeps(one: Judged, held_to: float, confidence: float) -> bool:
-    if one.keeps_all is None or one.by_its_own is None:
-        return True
-    return one.by_its_own >= held_to and one.keeps_all >= confidence
 
 
 def candidate(one: Judged, figures: Sequence[str]) -> Candidate:

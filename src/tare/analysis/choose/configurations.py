@@ -329,18 +329,12 @@ def mixed_notes(source: Path, settings: Sequence[str] | None, group: str | None)
         return []
     columns = [setting_column(table, name) for name in settings]
     configurations = list(zip(*columns, strict=True))
-    return [
-        f"column {name!r} differs within configurations: --group {name} keeps its values apart."
-        for name, cells in labels.items()
-        if _is_mixed(cells, configurations)
-    ]
-
-
-def _is_mixed(labels: Sequence[str | None], configurations: Sequence[tuple[Setting | None, ...]]) -> bool:
-    """Whether one configuration has several of these labels."""
-    pairs = zip(configurations, labels, strict=True)
-    seen = collected((configuration, label) for configuration, label in pairs if label is not None)
-    return any(len(set(found)) > 1 for found in seen.values())
+    told = []
+    for name, cells in labels.items():
+        present = [pair for pair in zip(configurations, cells, strict=True) if pair[1] is not None]
+        if any(len(set(found)) > 1 for found in collected(present).values()):
+            told.append(f"column {name!r} differs within configurations: --group {name} keeps its values apart.")
+    return told
 
 
 def _labels(table: Table, name: str) -> list[str | None]:

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from tare.analysis.cells import far_from_block
@@ -86,12 +85,6 @@ class DeviceTrials:
     def agrees_with(self, other: DeviceTrials) -> bool:
         """Whether what is known of both is the same."""
         return all(self.known[key] == other.known[key] for key in self.known.keys() & other.known.keys())
-
-
-def read_source(root: Path, name: str | None = None) -> StoreTrials:
-    """A store: its records, and the epochs of some of its trials. Without a name it is called by its path."""
-    with Store.open(root) as store:
-        return source_of(store, str(root) if name is None else name)
 
 
 def source_of(store: Store, name: str, figures: Collection[str] = ()) -> StoreTrials:
@@ -367,17 +360,13 @@ def _told_first(judged: Sequence[Judged], decisive: Judged, alpha: float, *, adv
     """
     ordered = [decisive, *(each for each in judged if each is not decisive)]
     told = [_told(each, alpha, advises) for each in ordered[:NAMED]]
-    return [*told, _further([each[2] for each in ordered], len(told))] if len(ordered) > NAMED else told
-
-
-def _further(words: Sequence[Word], told: int) -> str:
-    """`3 further checks hold too`, `3 further checks: 2 hold, 1 undecided`."""
-    others = words[told:]
-    which = counted(len(others), "further check")
-    if all(word == HOLDS for word in words):
-        return f"{which} {COUNTED[HOLDS][len(others) > 1]} too"
-    counts = [(others.count(word), word) for word in dict.fromkeys(others)]
-    return f"{which}: {', '.join(f'{count} {COUNTED[word][count > 1]}' for count, word in counts)}"
+    others = Counter(word for _, _, word in ordered[NAMED:])
+    if which := counted(others.total(), "further check") if others else "":
+        # `3 further checks hold too`, `3 further checks: 2 hold, 1 undecided`
+        counts = ", ".join(f"{count} {COUNTED[word][count > 1]}" for word, count in others.items())
+        all_hold = all(word == HOLDS for _, _, word in ordered)
+        told.append(f"{which} {COUNTED[HOLDS][others.total() > 1]} too" if all_hold else f"{which}: {counts}")
+    return told
 
 
 _SAID: Mapping[Wants, str] = {

@@ -152,7 +152,7 @@ def _row(answer: Answer) -> tuple[Cell, ...]:
 def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
     wrapped = [textwrap.wrap(safe_text(_told(answer)), LINE) for answer in measured]
     most = max(map(len, wrapped))
-    lanes = [
+    lanes: list[dict[str, Any]] = [
         {
             "lane": f"{number} {safe_text(answer.id)}", "text": [*[""] * (most - len(lines)), *lines],
             "told": " ".join(lines),
@@ -168,7 +168,9 @@ def _chart(measured: Sequence[Answer]) -> dict[str, Any]:
         "legend": legend(used),
         "scale": {"domain": used, "range": [CLAIM_COLOURS[w] for w in used]},
     }
-    scale = {"type": "symlog", "constant": 0.1, "domain": _domain(measured)}
+    ends = [end for lane in lanes for end in (lane["effect"], lane["low"], lane["high"]) if end is not None]
+    domain = [min([*ends, -0.05]) * 1.1, max([*ends, 0.05]) * 1.1]
+    scale = {"type": "symlog", "constant": 0.1, "domain": domain}
     x = {"type": "quantitative", "scale": scale, "axis": share_axis("difference; narrower far from zero")}
     told = tooltip(told="take-away", figures="here", why="why")
     tall = (most + 1) * HEIGHT + TEXT
@@ -207,9 +209,3 @@ def _told(answer: Answer) -> str:
 
 def _within(share: float | None) -> float | None:
     return None if share is None else max(-REACH, min(REACH, share))
-
-
-def _domain(measured: Sequence[Answer]) -> list[float]:
-    ends = [_within(end) for each in measured for end in (each.effect, each.low, each.high)]
-    known = [end for end in ends if end is not None]
-    return [min([*known, -0.05]) * 1.1, max([*known, 0.05]) * 1.1]

@@ -53,7 +53,7 @@ from tare.papers.pages.terminal import (
     words_text,
 )
 from tare.papers.tables.model import Row
-from tare.papers.tables.rows import NOT_HERE, Answered, Layers, layers
+from tare.papers.tables.rows import NOT_HERE, Answered, layers
 from tare.report.export import safe, table
 
 
@@ -71,18 +71,16 @@ def _rows(found: Answered) -> list[str]:
     told = [found.paper.note.strip(), not_measuring_text(found)]
     blocks = [_machines(found), *(safe(each) for each in told if each), *([table(heads, rows)] if rows else [])]
     blocks += _note_blocks(notes)
-    groups = by_reason(found, notes)
-    return [*blocks, NOWHERE_MEASURED, "\n".join(_group(*each, notes) for each in groups.items())] if groups else blocks
+    groups: list[str] = []
+    for why, unmeasured in by_reason(found, notes).items():
+        # `**0.5** median power (bare 43.7 W, container 40.8 W) (p)`
+        groups += [f"- {safe(why)}:", *(f"  - **{row.id}** {safe(row_text(row, notes))}" for row in unmeasured)]
+    return [*blocks, NOWHERE_MEASURED, "\n".join(groups)] if groups else blocks
 
 
 def _row(found: Answered, row: Row, names: Sequence[str], notes: Notes) -> tuple[str, ...]:
     ours = [ours_text(found.rows[row.id][name], notes, row.paper.change or "") for name in names]
     return row.id, row.section, row.quantity, printed_text(row, notes), *ours
-
-
-def _group(why: str, rows: Sequence[Row], notes: Notes) -> str:
-    """A reason, and below it a line a row: `**0.5** median power (bare 43.7 W, container 40.8 W) (p)`."""
-    return "\n".join([f"- {safe(why)}:", *(f"  - **{row.id}** {safe(row_text(row, notes))}" for row in rows)])
 
 
 def _note_blocks(notes: Notes) -> list[str]:
@@ -112,30 +110,25 @@ def _claims(found: Answered) -> list[str]:
         words = [words_text([answer for machine, answer in answers if machine == name], notes) for name in names]
         rows.append((first.statement, answer_place(first), *words))
     summary = "\n".join(f"- {safe(said)}" for said in summary_texts(found))
-    return [summary, table(("claim", "section", *names), rows), *_note_blocks(notes), *_evidence(found, notes)]
-
-
-def _evidence(found: Answered, notes: Notes) -> list[str]:
-    """Below each claim that was measured, a line a machine."""
-    lines: list[str] = []
+    lines: list[str] = []  # below each claim that was measured, a line a machine
     for statement, told in evidence(found, notes).items():
         lines += [f"- {safe(statement)}:", *(f"  - *{safe(machine)}* {safe(said)}" for machine, said in told)]
-    return ["What the words rest on:", "\n".join(lines)] if lines else []
+    rests_on = ["What the words rest on:", "\n".join(lines)] if lines else []
+    return [summary, table(("claim", "section", *names), rows), *_note_blocks(notes), *rests_on]
 
 
 def _layers(found: Answered) -> list[str]:
-    blocks = [block for each in layers(found) for block in _layers_of(each)]
+    """Machine by machine, the container in whole, then layer by layer."""
+    blocks: list[str] = []
+    for each in layers(found):
+        notes = whole_notes(each)
+        blocks += [f"### {safe(each.machine)}", _title(whole_title(each)), table(WHOLE_HEADS, whole_rows(each, notes))]
+        blocks += [safe(COULD_SEE), *_note_blocks(notes)]
+        if each.apart is None:
+            blocks.append(safe(f"Layer by layer: {NOT_HERE}: {each.why}."))
+        else:
+            blocks += [_title(layers_title(each)), table(LAYER_HEADS, layer_rows(each)), safe(layers_sentence(each))]
     return blocks or [safe(NO_MACHINE)]
-
-
-def _layers_of(each: Layers) -> list[str]:
-    """One machine: the container in whole, then layer by layer."""
-    notes = whole_notes(each)
-    blocks = [f"### {safe(each.machine)}", _title(whole_title(each)), table(WHOLE_HEADS, whole_rows(each, notes))]
-    blocks += [safe(COULD_SEE), *_note_blocks(notes)]
-    if each.apart is None:
-        return [*blocks, safe(f"Layer by layer: {NOT_HERE}: {each.why}.")]
-    return [*blocks, _title(layers_title(each)), table(LAYER_HEADS, layer_rows(each)), safe(layers_sentence(each))]
 
 
 def _title(words: str) -> str:

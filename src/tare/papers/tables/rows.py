@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -343,13 +343,10 @@ def _of_claim(question: ByClaim, found: Sequence[Answer], machine: Machine) -> O
     mine = [answer for answer in found if answer.id == question.claim]
     first, *others = map(_said, mine)
     trials = {trial for answer in mine for trial in answer.trials}
-    return replace(first, also=tuple(others), conditions=_behind(machine, trials, of_modes=question.of_modes))
-
-
-def _behind(machine: Machine, trials: Collection[str], *, of_modes: bool) -> tuple[str, ...]:
     had = [(held, [each for each in held.records if each.trial in trials]) for held in machine.held]
     scales = [_scale(held) for held, records in had if records]
-    return behind([record for _, records in had for record in records], scales, of_modes=of_modes)
+    records = [record for _, its in had for record in its]
+    return replace(first, also=tuple(others), conditions=behind(records, scales, of_modes=question.of_modes))
 
 
 def _scale(held: StoreTrials) -> str:
@@ -421,7 +418,11 @@ def _ours(several: Sequence[RowSelection], judged: Mapping[Key, Comparison], pap
         without_ratio=len(several) - 1 - len(effects),
         as_decrease=row.as_decrease,
     )
-    return _medians(ours, first) if first.contest is None else _change(ours, first, judged[first.key])
+    if first.contest is not None:
+        return _change(ours, first, judged[first.key])
+    # Two sides of which one has nothing in some trials.
+    medians = {name: median_estimate(side).value for name, side in zip(first.names, first.values, strict=True)}
+    return replace(ours, sides=medians, n=min(map(len, first.values)))
 
 
 def _mini_batch(picked: RowSelection) -> tuple[float, ...]:
@@ -454,12 +455,6 @@ def _change(ours: Ours, picked: RowSelection, found: Comparison) -> Ours:
         taints=_taints(picked),
         remarks=(*ours.remarks, *(note.sentence for note in found.notes if note.code == "compare.block-apart")),
     )
-
-
-def _medians(ours: Ours, picked: RowSelection) -> Ours:
-    """Two sides of which one has nothing in some trials."""
-    medians = {name: median_estimate(side).value for name, side in zip(picked.names, picked.values, strict=True)}
-    return replace(ours, sides=medians, n=min(map(len, picked.values)))
 
 
 def _value(ours: Ours, several: Sequence[RowSelection]) -> Ours:
@@ -510,7 +505,13 @@ def layers(found: Answered) -> list[Layers]:
 
 
 def _of_machine(found: Answered, machine: Machine) -> Layers:
-    whole = {row.quantity: found.rows[row.id][machine.name] for row in found.paper.rows if _is_whole(row)}
+    # The rows that are about the compute of a workload, in a container and without.
+    rows = [(row, row.ours[0]) for row in found.paper.rows if row.ours and isinstance(row.ours[0], Change)]
+    whole = {
+        row.quantity: found.rows[row.id][machine.name]
+        for row, first in rows
+        if first.study == WHOLE and set(first.metric) <= set(_COMPUTE)
+    }
     held = next((held for study in TAKEN_APART for held in machine.of(study)), None)
     if held is None:
         return Layers(machine.name, whole, None, why="`tare why` was not run, or its store was not kept")
@@ -526,9 +527,3 @@ def _workload(records: Sequence[Record]) -> str:
     settings: Mapping[str, Any] = next((record.settings for record in records if is_usable(record)), {})
     said = [settings[name] for name in _NAMED_BY if settings.get(name) is not None]
     return " ".join(" ".join(map(str, each)) if isinstance(each, list | tuple) else text(each) for each in said)
-
-
-def _is_whole(row: Row) -> bool:
-    """Whether a row is about the compute of a workload, in a container and without."""
-    first = row.ours[0] if row.ours else None
-    return isinstance(first, Change) and first.study == WHOLE and set(first.metric) <= set(_COMPUTE)

@@ -16,7 +16,7 @@ from tare.analysis.variability import store_samples, variability
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
-from tare.papers.claims.deciding import by_device, read_source
+from tare.papers.claims.deciding import by_device, source_of
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.trials import StoreTrials, device_of
@@ -281,13 +281,10 @@ def test_the_fleets_name_tells_devices_apart_before_their_facts() -> None:
 
 
 def test_claims_do_not_pool_twins(tmp_path: Path) -> None:
-    store = fleet_store(tmp_path / "store", boards(3), blocks=2)
+    with Store.open(fleet_store(tmp_path / "store", boards(3), blocks=2)) as store:
+        source = source_of(store, "store")
 
-    assert [part.name.rpartition(" ")[2] for part in by_device([read_source(store)])] == [
-        "(orin-1)",
-        "(orin-2)",
-        "(orin-3)",
-    ]
+    assert [part.name for part in by_device([source])] == ["store (orin-1)", "store (orin-2)", "store (orin-3)"]
 
 
 def test_variability_of_a_fleet_has_its_devices_as_a_level(tmp_path: Path) -> None:

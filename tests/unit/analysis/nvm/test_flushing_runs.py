@@ -27,7 +27,7 @@ from tare.analysis.nvm.replay import (
 )
 from tare.analysis.nvm.sources import bands, has_page_writes, pooled, store_traces, trace_file
 from tare.base.errors import StudyError
-from tare.papers.claims.deciding import answers, claims_of, read_source
+from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.records.store import Store
 from traced_stores import page_writes, traced_store
 
@@ -304,7 +304,8 @@ def test_the_claim_is_told_by_what_the_stores_traces_come_to_and_by_the_assumed_
     hot = [*[1, 2, 3, 4] * 100, *range(10, 50)]
     for name, pages, halved in (("hot", hot, True), ("cold", list(range(400)), False)):
         trials = {f"{n:04}": ({"platform": "docker"}, {"page_writes": page_writes(pages)}) for n in range(8)}
-        source = read_source(traced_store(tmp_path / name, trials))
+        with Store.open(traced_store(tmp_path / name, trials)) as store:
+            source = source_of(store, name)
         (answer,) = [a for a in answers(claims_of("s2"), [source]) if a.id == "s2.nvm-layer-cuts-flush-latency"]
         assert (answer.high is not None and answer.high < -0.5) is halved, answer.why
         assert answer.word == "undecided"  # it depends on the capacity, which is assumed
