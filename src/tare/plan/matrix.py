@@ -29,7 +29,7 @@ from tare.parts.protocols import Control, Machine, Part, Platform, Probe, Worklo
 from tare.studies.fields import PartChoice
 from tare.studies.model import Slices, Study
 from tare.studies.reader import Tenancy
-from tare.studies.select import Place
+from tare.studies.select import Place, platform_prefix
 from tare.studies.yaml import Loc
 
 # One trial, as a value.
@@ -114,10 +114,10 @@ class Trial:
 
 def _described(platforms: tuple[Platform, ...], workload: Workload) -> dict[str, Any]:
     """A workload on its platforms, as records have it."""
-    flat: dict[str, Any] = {"platform": "+".join(part.part_name() for part in platforms)}
+    names = [platform.part_name() for platform in platforms]
+    flat: dict[str, Any] = {"platform": "+".join(names)}
     for depth, platform in enumerate(platforms):
-        prefix = "platform" if len(platforms) == 1 else f"platform.{depth}.{platform.part_name()}"
-        flat |= _flat(prefix, platform)
+        flat |= _flat(platform_prefix(names, depth), platform)
     return {**flat, "workload": workload.part_name(), **_flat("workload", workload)}
 
 

@@ -337,24 +337,21 @@ class PartChoice:
 
 def part_class(kind: Kind, name: str) -> type[Part]:
     """The class of a part; whatever keeps it from loading is said as a `StudyError`."""
-    return _part_class(parts.find, kind, name)
+    try:
+        found: type[Part] = _asked_once(parts.find, kind, name)
+    except ImportError as missing:
+        raise StudyError(f"the {kind[:-1]} {name!r} cannot be used here: {missing}.") from missing
+    return found
 
 
 def part_names(kind: Kind) -> list[str]:
     """The parts of a kind that can be named here."""
-    return _part_names(parts.names, kind)
+    found: list[str] = _asked_once(parts.names, kind)
+    return found
 
 
 # Keyed by the function itself, so that a test which replaces it gets its own answers. Asking for the names walks
 # every installed distribution, and a bad file may ask thousands of times.
-@lru_cache(maxsize=256)
-def _part_class(find: Callable[[Kind, str], type[Part]], kind: Kind, name: str) -> type[Part]:
-    try:
-        return find(kind, name)
-    except ImportError as missing:
-        raise StudyError(f"the {kind[:-1]} {name!r} cannot be used here: {missing}.") from missing
-
-
-@lru_cache(maxsize=64)
-def _part_names(names: Callable[[Kind], list[str]], kind: Kind) -> list[str]:
-    return names(kind)
+@lru_cache(maxsize=320)
+def _asked_once(ask: Callable[..., Any], *about: str) -> Any:
+    return ask(*about)

@@ -78,6 +78,17 @@ def settings_keys(rows: Sequence[TrialRow]) -> list[tuple[tuple[str, Setting], .
     return [tuple(sorted(row.settings.items())) for row in rows]
 
 
+def configurations_of_jobs(
+    rows: Sequence[TrialRow], figures: Sequence[str], source: Path | str
+) -> tuple[Sequence[TrialRow], list[Configuration], tuple[str, ...]]:
+    """The rows with a group for each job, their configurations (there are some), and what to say of the jobs."""
+    rows, apart = models_apart(rows)
+    found = configurations(rows, figures)
+    if not found:
+        raise StudyError(f"{source}: no row has all of {', '.join(figures)}.")
+    return rows, found, apart
+
+
 # Settings that say which work is done: what another model takes says nothing about this one.
 _WORK = ("workload", "workload.size", "workload.weights", "workload.name", "workload.application", "workload.data")
 # What nobody chooses for speed: the load of a server, what is cached, how much there is to do.

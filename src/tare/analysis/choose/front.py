@@ -24,12 +24,11 @@ from tare.analysis.choose.configurations import (
     Place,
     affordable,
     centres,
-    configurations,
+    configurations_of_jobs,
     contrast,
     copied_rows,
     default_against,
     default_among,
-    models_apart,
     names_work,
     resampled_centres,
     told_apart,
@@ -164,10 +163,7 @@ def pareto(
     """The front of each group; every figure in `minimised` is better when it is lower."""
     if len(set(minimised)) < 2:
         raise StudyError("A front needs two figures or more, such as --minimise time,energy.")
-    rows, apart = models_apart(rows)
-    found = configurations(rows, minimised)
-    if not found:
-        raise StudyError(f"{source}: no row has all of {', '.join(minimised)}.")
+    rows, found, apart = configurations_of_jobs(rows, minimised, source)
     dropped = len(rows) - sum(each.n for each in found)
     missing = (f"{dropped} of {len(rows)} rows lack one of the figures and are left out.",) if dropped else ()
     made = []

@@ -32,12 +32,11 @@ from tare.analysis.choose.configurations import (
     Configuration,
     Contrast,
     affordable,
-    configurations,
+    configurations_of_jobs,
     contrast,
     copied_rows,
     default_against,
     default_among,
-    models_apart,
     resampled_centres,
     setting_text,
     settings_words,
@@ -47,7 +46,6 @@ from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR
-from tare.base.errors import StudyError
 from tare.records.trials import TrialRow, grouped
 
 NEARLY = 0.05  # within this share of the best is as good as the best
@@ -307,10 +305,7 @@ def recommend(
     source: Path | str = "",
 ) -> list[Recommendation]:
     """One answer a group. `stated_spread` is how much trials differ (a share), where the rows cannot tell."""
-    rows, apart = models_apart(rows)
-    found = configurations(rows, job.needed)
-    if not found:
-        raise StudyError(f"{source}: no row has all of {', '.join(job.needed)}.")
+    rows, found, apart = configurations_of_jobs(rows, job.needed, source)
     stated = Spread(stated_spread, STATED_FREEDOM) if stated_spread is not None else None
     told = (*apart, *_unanswered(rows, found, job.needed))
     made = []

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import eq
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from tare.analysis.choose.evaluate import PAPER_MODES, papers_choice, regress
 from tare.analysis.choose.law import Array, Rows
 from tare.analysis.labels import setting_words, text, title_of
 from tare.analysis.model import Measurement
-from tare.analysis.selection import DEFAULT_MARGIN
 from tare.papers.claims import metrics
 from tare.papers.claims.deciding import words_of
 from tare.papers.claims.metrics import Cell, Factor, Value, is_bare, level, medium_rank
@@ -52,49 +51,39 @@ _KNOWN_BY = ("platform", "workload", "workload.model", "workload.name")  # what 
 WIDEST = 60.0  # a log beyond this no unit can explain; exp must not overflow
 
 
-def tendency(
-    about: str,
-    cells: Cells,
-    wants: Wants,
-    *,
-    margin: float = DEFAULT_MARGIN,
-    bound: float = 0.0,
-    kind: Kind = "change",
-    floor: float | None = None,
-) -> list[Check]:
+class HeldTo(TypedDict, total=False):
+    """What a check is held to, as its fields have it."""
+
+    margin: float
+    bound: float
+    kind: Kind
+    floor: float | None
+
+
+def tendency(about: str, cells: Cells, wants: Wants, **held_to: Unpack[HeldTo]) -> list[Check]:
     """One check of the mean over all cells; the cells come with it, so that exceptions can be named."""
     whole = pooled(cells)
     if whole is None:
         return []
     parts = [
-        _check(name, series, wants, margin, bound, floor, kind)
+        _check(name, series, wants, **held_to)
         for series, name in zip(cells.values(), labels(list(cells)), strict=True)
         if len(cells) > 1
     ]
-    return [_check(about, whole, wants, margin, bound, floor, kind, parts)]
+    return [_check(about, whole, wants, parts, **held_to)]
 
 
-def each(
-    about: str,
-    cells: Cells,
-    wants: Wants,
-    *,
-    margin: float = DEFAULT_MARGIN,
-    bound: float = 0.0,
-    floor: float | None = None,
-) -> list[Check]:
+def each(about: str, cells: Cells, wants: Wants, **held_to: Unpack[HeldTo]) -> list[Check]:
     """A check for each cell: where nothing may change, a mean could hide that two cells change in opposite ways."""
     return [
-        _check(f"{about}, {name}" if name else about, series, wants, margin, bound, floor)
+        _check(f"{about}, {name}" if name else about, series, wants, **held_to)
         for series, name in zip(cells.values(), labels(list(cells)), strict=True)
     ]
 
 
-def tendencies(about: str, groups: Mapping[Any, Cells], wants: Wants, *, bound: float = 0.0) -> list[Check]:
+def tendencies(about: str, groups: Mapping[Any, Cells], wants: Wants, **held_to: Unpack[HeldTo]) -> list[Check]:
     """A tendency of each group of cells; `{}` in `about` stands for the group."""
-    return [
-        check for name, cells in groups.items() for check in tendency(about.format(name), cells, wants, bound=bound)
-    ]
+    return [check for name, cells in groups.items() for check in tendency(about.format(name), cells, wants, **held_to)]
 
 
 def excused(checks: Iterable[Check], why: str) -> list[Check]:
@@ -107,30 +96,20 @@ def conditions(checks: Iterable[Check]) -> list[Check]:
     return [replace(one, is_condition=True) for one in checks]
 
 
-def _check(
-    about: str,
-    series: Series,
-    wants: Wants,
-    margin: float,
-    bound: float,
-    floor: float | None,
-    kind: Kind = "change",
-    parts: Sequence[Check] = (),
-) -> Check:
-    offset = math.log1p(bound)
+def _check(about: str, series: Series, wants: Wants, parts: Sequence[Check] = (), **held_to: Unpack[HeldTo]) -> Check:
+    offset = math.log1p(held_to.get("bound", 0.0))
     values = {block: max(-WIDEST, min(WIDEST, value - offset)) for block, value in series.values.items()}
+    if offset:  # the bound itself is what it is held to
+        held_to |= {"margin": 0.0, "floor": None}
     return Check(
         about,
         wants,
         tuple(Measurement(about, math.exp(value), block) for block, value in values.items()),
         tuple(Measurement("no change", 1.0, block) for block in values),
-        0.0 if bound else margin,
-        bound,
-        kind,
-        None if bound else floor,
-        series.trials,
-        series.tainted,
-        tuple(parts),
+        trials=series.trials,
+        tainted=series.tainted,
+        parts=tuple(parts),
+        **held_to,
     )
 
 

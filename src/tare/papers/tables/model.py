@@ -86,14 +86,11 @@ class Printed(_Frozen):
         return {name: value for name, value in found.items() if value is not None}
 
 
-class Change(_Frozen):
-    """A figure at one level of a factor against another."""
+class _OfTrials(_Frozen):
+    """What is asked of the trials of a study, of those that have these levels."""
 
     study: str
     metric: Names
-    by: str
-    start: Levels = Field(alias="from")
-    end: Levels = Field(alias="to")
     where: Mapping[str, Levels] = Field(default_factory=dict)
 
     @property
@@ -102,26 +99,28 @@ class Change(_Frozen):
         return self.metric
 
 
-class Within(_Frozen):
+class Change(_OfTrials):
+    """A figure at one level of a factor against another."""
+
+    by: str
+    start: Levels = Field(alias="from")
+    end: Levels = Field(alias="to")
+
+
+class Within(_OfTrials):
     """A figure against another of the same trials: the first epoch against the later ones."""
 
-    study: str
-    metric: Names
     than: str
-    where: Mapping[str, Levels] = Field(default_factory=dict)
 
     @property
     def figures(self) -> tuple[str, ...]:
         return (*self.metric, self.than)
 
 
-class Value(_Frozen):
+class Value(_OfTrials):
     """A figure alone, or its share in another."""
 
-    study: str
-    metric: Names
     part_of: str | None = None
-    where: Mapping[str, Levels] = Field(default_factory=dict)
 
     @property
     def figures(self) -> tuple[str, ...]:
