@@ -98,7 +98,7 @@ class FleetRun:
         self._muster.ready()
 
     def stopped(self) -> Outcome:
-        """How it ended, where it was broken off: with what the next run is sure to run, and what its stop rule may add."""
+        """How it ended, where it was broken off; with what the next run is sure to run, and what it may add."""
         missing = [trial for planned in self._plans.values() for trial in self._missing(planned)]
         sure = sum(trial.block < self._study.repeat.min for trial in missing)
         why = "stopped by you"
