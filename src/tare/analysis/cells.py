@@ -42,17 +42,27 @@ class Cells:
     around: Labels | None = None
     known: Mapping[tuple[str, str], str] = field(default_factory=dict)  # level, surroundings -> label
     words: Mapping[str, Words] = field(default_factory=dict)  # of each level and of each surroundings
+    # Level, surroundings and label by the identity of the settings, which stand beside them so that they stay: each
+    # figure and each test asks again for all trials of a store.
+    _named: dict[int, tuple[Mapping[str, Any], str, str, str]] = field(default_factory=dict, compare=False, repr=False)
 
     def level(self, record: Record) -> str:
         """`docker`, or `docker, seccomp off` where docker was run in several ways."""
-        return text(record.settings[self.by]) if self.levels is None else str(self.levels.words(record.settings))
+        return self._names(record.settings)[1]
 
     def surroundings(self, record: Record) -> str:
         """`batch 64`: what else tells this record's cell from others; empty where nothing does."""
-        return "" if self.around is None else str(self.around.words(record.settings))
+        return self._names(record.settings)[2]
 
     def label(self, record: Record) -> str:
-        return self.joined(self.level(record), self.surroundings(record))
+        return self._names(record.settings)[3]
+
+    def _names(self, settings: Mapping[str, Any]) -> tuple[Mapping[str, Any], str, str, str]:
+        if (known := self._named.get(id(settings))) is None:
+            level = text(settings[self.by]) if self.levels is None else str(self.levels.words(settings))
+            around = "" if self.around is None else str(self.around.words(settings))
+            known = self._named[id(settings)] = settings, level, around, self.joined(level, around)
+        return known
 
     def joined(self, level: str, surroundings: str) -> str:
         """The label of a level within surroundings; neither need have been run."""
@@ -89,7 +99,7 @@ def _labelled(records: Sequence[Record], plain: Cells) -> Cells:
         for level, where in held
     }
     words = {str(each): each for pair in pairs for each in pair}
-    return replace(plain, levels=levels, around=around, known=known, words=words)
+    return Cells(plain.by, plain.own, plain.rest, levels, around, known, words)
 
 
 def _other_names(records: Sequence[Record], by: str, names: Sequence[str]) -> set[str]:
@@ -382,7 +392,8 @@ def usual_reach(started: Iterable[tuple[Hashable, float]]) -> float:
 
     The median over blocks, so that a few of which a trial was run again do not set the scale.
     """
-    reach = [max(abs(time - median(times)) for time in times) for times in collected(started).values()]
+    several = [(median(times), times) for times in collected(started).values()]
+    reach = [max(abs(time - middle) for time in times) for middle, times in several]
     return median(reach) if reach else 0.0
 
 

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError, pip_install
 from tare.fleet.dask_processes import Host, Processes, allow_many_files, groups, refuse_code
+from tare.records.trials import grouped
 
 GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "
@@ -95,8 +96,11 @@ class _Dask:
                 self._client.close(timeout=within_s)
 
     def _send(self, pending: PendingQuestion, send: Callable[[], Any]) -> None:
+        from distributed.client import done_callback
+
         pending.future, pending.host = send(), self._host_of(pending.name)
-        pending.future.add_done_callback(lambda _: self._news.put(pending))
+        # In dask's loop itself: `Future.add_done_callback` hands each to a thread that hands it on.
+        self._client.loop.add_callback(done_callback, pending.future, lambda _: self._news.put(pending))
 
     def over(self, within_s: float) -> list[PendingQuestion]:
         """Waits for the first news. Asking dask about all of them each time would cost as much as there are devices."""
@@ -134,9 +138,11 @@ class _Dask:
     async def _fetch_one(self, pending: PendingQuestion) -> None:
         """The answer, from the worker that has it; an exception where one has come of the question."""
         try:
-            answer = await pending.future.result()
+            self._keep(pending, await pending.future.result())
         except (Exception, CancelledError, asyncio.CancelledError) as error:
-            answer = error
+            self._keep(pending, error)
+
+    def _keep(self, pending: PendingQuestion, answer: Any) -> None:
         if pending in self._open:  # else it was declared lost
             self._fetched[pending] = answer
         self._news.put(pending)
@@ -244,6 +250,21 @@ class OwnCluster(_Dask):
     def close(self) -> None:
         self._leave(2 + len(self._hosts) / 200)
         self._processes.close()
+
+    async def _fetch(self, some: Sequence[PendingQuestion]) -> None:
+        """All answers of one process in one message: dask would ask each worker, and the scheduler for each of them."""
+        made = grouped((each for each in some if each.future.status == "finished"), lambda each: each.host)
+        failed = [self._fetch_one(each) for each in some if each.future.status != "finished"]
+        await asyncio.gather(*failed, *(self._fetch_from(host, its) for host, its in made.items()))
+
+    async def _fetch_from(self, host: Any, some: Sequence[PendingQuestion]) -> None:
+        answers: dict[str, Any] = {}
+        with suppress(Exception):  # what does not come is fetched as dask does it, which says why
+            answers = await self._client.rpc(host.address).answers(asked=[(one.name, one.future.key) for one in some])
+        for pending in some:
+            if pending.future.key in answers:
+                self._keep(pending, answers[pending.future.key])
+        await asyncio.gather(*(self._fetch_one(one) for one in some if one.future.key not in answers))
 
     def _host_of(self, name: str) -> Host | str | None:
         return self._hosts[name]

@@ -33,7 +33,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -132,7 +132,9 @@ def serve(order_file: Path) -> None:
 
 
 async def _serve(order: Mapping[str, Any]) -> None:
-    from distributed import Security, Worker  # here: what devices import has to do without dask
+    # Here: what devices import has to do without dask.
+    from distributed import Security, Worker
+    from distributed.protocol import to_serialize
 
     class SharedSecurity(Security):  # type: ignore[misc]
         """Reads its keys once, not for each worker."""
@@ -146,6 +148,11 @@ async def _serve(order: Mapping[str, Any]) -> None:
         async def heartbeat(self) -> None: ...
 
         def start_http_server(self, *_: Any, **__: Any) -> None: ...
+
+    def answers(asked: Sequence[tuple[str, str]]) -> dict[str, Any]:
+        """What these workers of ours have made, by worker and key: in one message."""
+        made = {key: named[name].data for name, key in asked if name in named}
+        return {key: to_serialize(data[key]) for key, data in made.items() if key in data}
 
     tls = order["tls"]
     security = SharedSecurity(
@@ -170,13 +177,17 @@ async def _serve(order: Mapping[str, Any]) -> None:
             heartbeat_interval="1h",
         )
 
-    workers: list[Any] = []
+    named: dict[str, Any] = {}
     for start in range(0, len(order["names"]), _AT_ONCE):
-        fresh = [worker(name) for name in order["names"][start : start + _AT_ONCE]]
-        await asyncio.gather(*fresh)
-        workers += fresh
-    Path(order["up"]).touch()
-    await asyncio.wait([asyncio.create_task(each.finished()) for each in workers], return_when="FIRST_COMPLETED")
+        fresh = {name: worker(name) for name in order["names"][start : start + _AT_ONCE]}
+        await asyncio.gather(*fresh.values())
+        named |= fresh
+    first, up = next(iter(named.values())), Path(order["up"])
+    first.handlers["answers"] = answers
+    half_made = up.with_suffix(".half")
+    half_made.write_text(first.address)
+    half_made.rename(up)
+    await asyncio.wait([asyncio.create_task(each.finished()) for each in named.values()], return_when="FIRST_COMPLETED")
     os._exit(1)  # threads may wait for devices, and need not be waited for
 
 
@@ -334,8 +345,12 @@ class Host:
 
     names: tuple[str, ...]
     process: subprocess.Popen[bytes]
-    up: Path  # there once every worker is known to the scheduler
+    up: Path  # there once every worker is known to the scheduler: the address of the first, which has all answers
     log: Path
+
+    @cached_property
+    def address(self) -> str:
+        return self.up.read_text()
 
     @property
     def is_dead(self) -> bool:

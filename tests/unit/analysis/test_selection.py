@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from some_records import draft
+from tare.analysis.labels import Labels
 from tare.analysis.selection import Selection, request, select
 from tare.records.model import Record
 
@@ -58,3 +61,23 @@ def test_of_types_of_devices_each_device_counts_once():
 
     assert [m.value for m in contest.theirs] == [1.0, 1.1]
     assert [m.value for m in contest.ours] == [0.9]
+
+
+def test_a_trial_is_put_into_words_once_however_many_figures_are_compared(monkeypatch: pytest.MonkeyPatch):
+    """Of a thousand devices a sixth of `tare compare` was labels, made again for each figure."""
+    told: list[object] = []
+    words = Labels.words
+    monkeypatch.setattr(Labels, "words", lambda self, settings: told.append(settings) or words(self, settings))
+    trials = [
+        trial(f"{platform}-{device}", platform, settings={"platform": platform, "device": f"dev-{device}"})
+        for device in range(20)
+        for platform in ("bare", "docker")
+    ]
+    found = selected(*trials)
+    assert len(found.family()) == 20
+    first = len(told)
+    assert first <= 4 * len(trials)  # its level and what is around it, to find the cells and to name them
+    for _ in range(5):
+        found.family()
+        found.by_label()
+    assert len(told) == first

@@ -26,9 +26,6 @@ class PretendFuture:
         self._comes = comes
         self.fetched = 0
 
-    def add_done_callback(self, call: Callable[[Any], None]) -> None:
-        call(self)
-
     async def result(self, timeout: float | None = None) -> Any:
         self.fetched += 1
         while self._comes is not None and not self._comes.is_set():
@@ -42,7 +39,9 @@ class PretendClient:
     status = "running"
 
     def __init__(self) -> None:
-        self.loop = SimpleNamespace(asyncio_loop=asyncio.new_event_loop())
+        self.loop = SimpleNamespace(
+            asyncio_loop=asyncio.new_event_loop(), add_callback=lambda _, future, call: call(future)
+        )
         self._thread = threading.Thread(target=self.loop.asyncio_loop.run_forever)
         self._thread.start()
 
@@ -147,3 +146,39 @@ def test_a_client_that_takes_too_long_to_close_does_not_keep_the_processes_from_
     cluster.close()
     assert ended == [True]
     assert told_s[0] > 30  # thousands of connections do not close within two seconds
+
+
+def test_the_answers_of_one_process_come_in_one_message_and_what_it_has_not_as_dask_fetches_it(dask):
+    """Asking each worker, and the scheduler for each of them, took a fifth of what a trial costs the controller."""
+    asked_together: list[list[str]] = []
+    own = object.__new__(OwnCluster)
+    vars(own).update(vars(dask))
+
+    class Host:
+        address = "tls://127.0.0.1:1"
+
+    def rpc(address: str) -> Any:
+        async def answers(asked: list[tuple[str, str]]) -> dict[str, Any]:
+            asked_together.append([name for name, _ in asked])
+            return {key: f"{name}, together" for name, key in asked if name != "absent"}
+
+        return SimpleNamespace(answers=answers)
+
+    own._client.rpc = rpc
+    host = Host()
+    own._hosts = dict.fromkeys(("one", "two", "absent", "failed"), host)
+    own._replaced = set()
+    host.is_dead = False
+    futures = {name: PretendFuture(f"{name}, alone") for name in own._hosts}
+    futures["failed"] = PretendFuture(ValueError("over there"))
+    for name, future in futures.items():
+        future.key, future.status = name, "error" if name == "failed" else "finished"
+    asked = {name: own.submit(name, name, lambda future=future: future) for name, future in futures.items()}
+    heard(own, set(asked.values()))
+    assert sorted(name for names in asked_together for name in names) == ["absent", "one", "two"]
+    assert [own.result(asked[name]) for name in ("one", "two", "absent")] == [
+        "one, together", "two, together", "absent, alone",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match="over there"):
+        own.result(asked["failed"])
+    assert [futures[name].fetched for name in ("one", "absent", "failed")] == [0, 1, 1]

@@ -118,7 +118,6 @@ class PretendJob:
 
 
 class PretendFuture:
-    def add_done_callback(self, done) -> None: ...
     def cancel(self) -> None: ...
 
 
@@ -131,7 +130,10 @@ def cluster(monkeypatch):
     made._nodes, made._jobs, made._queue, made._failed, made._settings = {"n1": N1, "n2": N2}, {}, {}, {}, {}
     made._asked_slurm_s, made._noted_s, made._note, made._job = -1e9, 0.0, made.notes.append, PretendJob
     made._processes = SimpleNamespace(folder=Path("/nowhere"), address="tls://here:1", security=lambda: None)
-    made._client = SimpleNamespace(submit=lambda *_, key, **__: made.sent.append(key) or PretendFuture())
+    made._client = SimpleNamespace(
+        submit=lambda *_, key, **__: made.sent.append(key) or PretendFuture(),
+        loop=SimpleNamespace(add_callback=lambda *_: None),  # no answer comes
+    )
     monkeypatch.setattr(made, "_now", lambda: made.there)
     monkeypatch.setattr(slurm, "_states", lambda jobs: made.states)
     monkeypatch.setattr(slurm, "_ASK_SLURM_EVERY_S", -1.0)
