@@ -300,10 +300,11 @@ def cpu_text(cpu: str) -> str:
 
 def safe_text(text: object) -> str:
     """`text` with every character that could steer a terminal, turn the reading direction or hide, written out."""
+    if (shown := str(text)).isprintable():  # as nearly all are
+        return shown
     # Cc control, Cf invisible format (also the bidirectional ones), Cs half a surrogate pair, Zl/Zp line separators.
     return "".join(
-        _written_out(sign) if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") else sign
-        for sign in str(text)
+        _written_out(sign) if unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp") else sign for sign in shown
     )
 
 

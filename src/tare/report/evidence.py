@@ -206,6 +206,7 @@ class ReportData:
         except StudyError:  # no trial is usable: the page says so
             return None
 
+    @cached_property
     def usable(self) -> dict[str, list[Record]]:
         """Level -> its usable records, the newest attempt of each trial, in the order of the levels."""
         level_of = {each.trial: each.level for each in self.shown}
@@ -215,7 +216,7 @@ class ReportData:
     def typical(self) -> dict[str, Record]:
         """Level -> the trial in the middle of its level: the one to look at where one must stand for all."""
         metric, chosen = self.weighing.metric, {}
-        for level, records in self.usable().items():
+        for level, records in self.usable.items():
             with_it = [record for record in records if metric in record.metrics] or records
             middle = median_low([record.metrics.get(metric, 0.0) for record in with_it])
             chosen[level] = next(record for record in with_it if record.metrics.get(metric, 0.0) == middle)

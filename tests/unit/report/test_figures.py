@@ -246,7 +246,7 @@ def test_the_parts_of_a_step_add_up_to_the_figure_that_is_judged() -> None:
     data = step_data(some.weighing(made), made)
     figure = step_figure(data)
     assert figure is not None
-    for level, records in data.usable().items():
+    for level, records in data.usable.items():
         drawn = [piece["value"] for piece in layer(figure, "bar")["data"]["values"] if piece["level"] == level]
         middle = median(record.metrics["step_mean_s"] for record in records)
         assert sum(drawn) == pytest.approx(middle * 1000)

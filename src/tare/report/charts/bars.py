@@ -63,7 +63,7 @@ def step_figure(evidence: ReportData) -> Figure | None:
 def _mean_parts(evidence: ReportData) -> dict[str, dict[str, float]]:
     """Level -> part -> its mean in the middle trial, or in both that are in the middle: as its median is made."""
     found = {}
-    for level, records in evidence.usable().items():
+    for level, records in evidence.usable.items():
         held = sorted((each.metrics for each in records if STEP_MEAN in each.metrics), key=lambda each: each[STEP_MEAN])
         middle = held[(len(held) - 1) // 2 : len(held) // 2 + 1]
         known = [part for part in STEP_MEANS if middle and all(part in each for each in middle)]

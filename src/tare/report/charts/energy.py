@@ -58,7 +58,7 @@ def energy_figure(evidence: ReportData) -> Figure | None:
     metric = next((each for each in _OF_ONE if all(each in found for found in ordered.values())), ENERGY)
     parts = {level: _parts(found, metric) for level, found in ordered.items()}
     title = f"Energy of a {_OF_ONE.get(metric, 'run') or evidence.weighing.unit}: baseload and incremental"
-    measured = [record for records in evidence.usable().values() for record in records if ENERGY in record.metrics]
+    measured = [record for records in evidence.usable.values() for record in records if ENERGY in record.metrics]
     # What the joules are of: a module, a GPU, all behind a wall meter.
     scopes = dict.fromkeys(safe_text(energy_facts(record).get("scope") or "not recorded") for record in measured)
     reading = f"{_told(evidence, parts)} Measured: {in_words(list(scopes) or ['not recorded'])}."
@@ -101,7 +101,7 @@ class Spot(NamedTuple):
 
 def time_energy_figure(evidence: ReportData) -> Figure | None:
     """None where fewer than three configurations have both figures."""
-    records = [record for held in evidence.usable().values() for record in held]
+    records = [record for held in evidence.usable.values() for record in held]
     for time, energy in PAIRS:
         having = [record for record in records if time in record.compared and energy in record.compared]
         if unlike_work(record.settings for record in having) and not is_per_sample(time):
@@ -241,7 +241,7 @@ Told: TypeAlias = Mapping[str, Any]
 
 def predicted_figures(evidence: ReportData) -> list[Figure]:
     """Time and, if measured, energy of the held-out modes; none where no clock was varied or modes are few."""
-    records = [record for held in evidence.usable().values() for record in held]
+    records = [record for held in evidence.usable.values() for record in held]
     features = _features(records)
     known = {metric for record in records for metric in record.compared}
     pair = next((pair for pair in MEASURED if known.issuperset(filter(None, pair))), None)

@@ -68,7 +68,7 @@ def violins(evidence: ReportData) -> list[Figure]:
     """One figure for each kind that at least one level has."""
     if evidence.store is None:
         return []
-    known = {level: [evidence.channels(record) for record in records] for level, records in evidence.usable().items()}
+    known = {level: [evidence.channels(record) for record in records] for level, records in evidence.usable.items()}
     made = [_figure(evidence, known, *kind) for kind in KINDS]
     return [figure for figure in made if figure is not None]
 
@@ -227,7 +227,7 @@ def _range(values: Floats) -> float:
 def _epochs_of_a_way(evidence: ReportData) -> tuple[str, list[Epoch]]:
     """Those of the first configuration that has any, on every device; its name where there are several."""
     store = evidence.store
-    named = [(level, record) for level, records in evidence.usable().items() for record in records]
+    named = [(level, record) for level, records in evidence.usable.items() for record in records]
     ways = grouped(named, lambda one: tuple(sorted((k, str(v)) for k, v in one[1].settings.items() if k not in _WHERE)))
     for mine in ways.values() if store is not None else ():
         having = [each for _, each in mine if _EPOCH_S in each.metrics or (each.settings.get(_OF_EPOCHS) or 0) > 2]

@@ -31,7 +31,7 @@ Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was s
 def scale_up(evidence: ReportData) -> list[Figure]:
     """A curve for each setting that was varied over at least three numbers, with the others as they were."""
     metric = evidence.weighing.metric
-    records = [record for held in evidence.usable().values() for record in held if metric in record.metrics]
+    records = [record for held in evidence.usable.values() for record in held if metric in record.metrics]
     factors = varied([record.settings for record in records])
     numeric = [factor for factor in factors if _is_number(records, factor)]
     found = {factor: _curves(metric, factor, records, factors) for factor in numeric}
@@ -44,7 +44,7 @@ def scale_up(evidence: ReportData) -> list[Figure]:
 
 def latency_figure(evidence: ReportData) -> Figure | None:
     """Median and tail of the latency against the rate, where a server was driven at several rates."""
-    records = [at_rate(each) for held in evidence.usable().values() for each in held if GOODPUT in each.metrics]
+    records = [at_rate(each) for held in evidence.usable.values() for each in held if GOODPUT in each.metrics]
     if not records or not _is_number(records, RATE):
         return None
     factors = varied([record.settings for record in records])
@@ -230,7 +230,7 @@ class Mode(NamedTuple):
 
 def time_power_figures(evidence: ReportData) -> list[Figure]:
     """A chart for each resource that has two levels or more in trials with time and power; none without power."""
-    records = [record for held in evidence.usable().values() for record in held if POWER in record.compared]
+    records = [record for held in evidence.usable.values() for record in held if POWER in record.compared]
     time = next((name for name in TIMES if records and all(name in record.compared for record in records)), None)
     if time is None:
         return []
