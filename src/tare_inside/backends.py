@@ -7,6 +7,7 @@ on which the function wants its tensors.
 """
 
 import importlib.util
+import inspect
 import os
 import shutil
 import warnings
@@ -124,18 +125,12 @@ def export(network, example, path, free):
         "opset_version": Onnx.OPSET,
         "dynamic_axes": {name: {axis: "{}_{}".format(name, axis) for axis in free} for name in names + outputs},
     }
-    if _has_two_exporters(torch):
+    if "dynamo" in inspect.signature(torch.onnx.export).parameters:
         options["dynamo"] = False  # the newer one needs onnxscript and twenty times as long
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it says of every shape that is fixed, and of itself, that it is old
         torch.onnx.export(network, tuple(example), path, **options)
     return names
-
-
-def _has_two_exporters(torch):
-    import inspect
-
-    return "dynamo" in inspect.signature(torch.onnx.export).parameters
 
 
 def _session(path, options):

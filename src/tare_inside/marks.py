@@ -45,14 +45,13 @@ _MOST_KEPT = 256 if _CAN_WATCH_FORKS and _IS_LITTLE else 1  # slots at a time, f
 _I64 = "l" if struct.calcsize("l") == 8 else "q"  # both are the same, and Python writes the first one faster
 
 
-def _clock():
-    if hasattr(time, "monotonic_ns"):
-        return time.monotonic_ns
-    gettime, monotonic = time.clock_gettime, time.CLOCK_MONOTONIC
-    return lambda: int(gettime(monotonic) * 1e9)  # Python 3.6: right to 2 ns after 100 days of uptime
+if hasattr(time, "monotonic_ns"):
+    now_ns = time.monotonic_ns
+else:
 
-
-now_ns = _clock()
+    def now_ns():
+        """Python 3.6: right to 2 ns after 100 days of uptime."""
+        return int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
 
 
 class _Names(dict):
@@ -341,12 +340,8 @@ def parse(data: bytes) -> Tuple[List[Tuple[int, str, Any, int]], int]:
             marks.append((t_ns, names[name], EDGES[edge], step))
         else:
             lost += 1
-    marks.sort(key=_time)
+    marks.sort(key=lambda mark: mark[0])
     return marks, lost
-
-
-def _time(mark):
-    return mark[0]
 
 
 def names_in(data: bytes) -> Dict[int, str]:

@@ -37,15 +37,16 @@ _SYSCTLS = {
 
 def device_facts(host: Host) -> dict[str, Any]:
     """The population that a record belongs to: cells from different devices or kernels are not pooled."""
+    memory, system = _after(host, "/proc/meminfo", "MemTotal:"), _after(host, "/etc/os-release", "PRETTY_NAME=")
     facts: dict[str, Any] = {
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpu": _cpu_model(host),
         "cores": len(os.sched_getaffinity(0)),
         "boot_id": _line(host, "/proc/sys/kernel/random/boot_id"),
-        "memory_bytes": _memory_bytes(host),
+        "memory_bytes": None if memory is None else int(memory.split()[0]) * 1024,
         "cgroups": cgroup_layout(host),
-        "os": _os_name(host),
+        "os": None if system is None else system.strip().strip('"'),
     }
     for name, path in _SYSCTLS.items():
         if (value := _line(host, path)) is not None:
@@ -165,20 +166,10 @@ def _cpu_model(host: Host) -> str | None:
     return None
 
 
-def _memory_bytes(host: Host) -> int | None:
-    text = _line(host, "/proc/meminfo", whole=True) or ""
-    for line in text.splitlines():
-        if line.startswith("MemTotal:"):
-            return int(line.split()[1]) * 1024
-    return None
-
-
-def _os_name(host: Host) -> str | None:
-    text = _line(host, "/etc/os-release", whole=True) or ""
-    for line in text.splitlines():
-        if line.startswith("PRETTY_NAME="):
-            return line.partition("=")[2].strip().strip('"')
-    return None
+def _after(host: Host, path: str, word: str) -> str | None:
+    """What stands behind this word, in the first line that begins with it."""
+    lines = (_line(host, path, whole=True) or "").splitlines()
+    return next((line.removeprefix(word) for line in lines if line.startswith(word)), None)
 
 
 _ANSWER_WITHIN_S = 120.0

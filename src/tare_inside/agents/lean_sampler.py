@@ -16,14 +16,10 @@ import sys
 import time
 import zlib
 
+from tare_inside.launch import now_ns
+
 _MOST_BYTES = 1 << 20  # of one file
 _SETTLE_NS = 5000000000  # how much is lost at most where we are ended: it costs a few bytes each time
-
-
-def now_ns():
-    if hasattr(time, "monotonic_ns"):
-        return time.monotonic_ns()
-    return int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)  # Python 3.6
 
 
 class Watched:

@@ -39,7 +39,10 @@ def maker(count, seed):
     def files_of(unit):
         chance = random.Random(seed)
         # Each class lights its own fifth of the pixels, as bright as chance has it.
-        lit = [_bytes_where(chance, 0.2) for _ in range(CLASSES)]
+        lit = []
+        for _ in range(CLASSES):
+            pixels = bytes(255 if chance.random() < 0.2 else 0 for _ in range(_IMAGE_BYTES))
+            lit.append(int.from_bytes(pixels, "big"))
         labels = bytes(chance.randrange(CLASSES) for _ in range(count))
         images = (chance.getrandbits(8 * _IMAGE_BYTES) & lit[label] for label in labels)
         image_header = _IMAGE_HEADER.pack(_IMAGE_MAGIC, count, _ROWS, _COLUMNS)
@@ -134,7 +137,3 @@ def _count(path, header, magic, item_bytes):
     if there != wanted:
         raise ValueError("{}: it says {} items, so {} bytes; it has {}.".format(path, count, wanted, there))
     return count
-
-
-def _bytes_where(chance, share):
-    return int.from_bytes(bytes(255 if chance.random() < share else 0 for _ in range(_IMAGE_BYTES)), "big")

@@ -49,7 +49,8 @@ def _article(writer, seed, indices):
     for first in range(indices[0], indices[-1] + 1, _A_PARAGRAPH):
         here = making.chance("questions", seed, first)
         sentences = [writer.sentence(here) for _ in range(here.randrange(4, 9))]
-        context = _text([word for sentence in sentences for word in sentence])
+        words = [word for sentence in sentences for word in sentence]
+        context = " ".join(words).replace(" ,", ",").replace(" .", ".")
         requested = range(first, min(indices[-1] + 1, first + _A_PARAGRAPH))
         paragraphs.append({"context": context, "qas": [_question(writer, here, context, index) for index in requested]})
     return {"title": "_".join(writer.phrase(luck, 2)).title(), "paragraphs": paragraphs}
@@ -67,10 +68,6 @@ def _question(writer, luck, context, index):
         text = " ".join(pieces[begin : begin + length]).rstrip(",.")
         answers.append({"answer_start": start, "text": text})
     return {"answers": answers, "question": " ".join(requested) + "?", "id": "{:024x}".format(index + (1 << 90))}
-
-
-def _text(pieces):
-    return " ".join(pieces).replace(" ,", ",").replace(" .", ".")
 
 
 def obstacle(folder, items):

@@ -6,6 +6,7 @@ in `cold_epochs.json`. All of it is done before the clock of a pass is read, so 
 """
 
 import ctypes
+import functools
 import json
 import mmap
 import os
@@ -127,7 +128,9 @@ def _opened(path):
 def _resident_pages(descriptor, size):
     if size == 0:
         return 0
-    if not _may_know(descriptor):
+    # The kernel tells only the owner, or one who may write; to others mincore says that everything is resident.
+    is_owner = os.geteuid() in (0, os.fstat(descriptor).st_uid)
+    if not is_owner and not os.access("/proc/self/fd/{}".format(descriptor), os.W_OK):
         return None
     total = 0
     for start in range(0, size, _WINDOW_BYTES):
@@ -136,13 +139,6 @@ def _resident_pages(descriptor, size):
             return None
         total += count
     return total
-
-
-def _may_know(descriptor):
-    """The kernel tells only the owner, or one who may write; to others mincore says that everything is resident."""
-    if os.geteuid() in (0, os.fstat(descriptor).st_uid):
-        return True
-    return os.access("/proc/self/fd/{}".format(descriptor), os.W_OK)
 
 
 class _Kernel(object):
@@ -158,13 +154,7 @@ class _Kernel(object):
         self.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 
 
-_found = []
-
-
-def _kernel():
-    if not _found:
-        _found.append(_Kernel())
-    return _found[0]
+_kernel = functools.lru_cache(maxsize=None)(_Kernel)
 
 
 def _in_window(descriptor, start, length):

@@ -71,7 +71,11 @@ def serve(handle, requested, concurrency=1, arrivals=None, within=None):
                     number = next(numbers, None)
                 if number is None:
                     return
-                since_ns = marks.now_ns() if arrivals is None else _awaited(start_ns + arrivals[number])
+                since_ns = marks.now_ns()
+                if arrivals is not None:  # the time at which it was due: whatever comes later is part of the wait
+                    begin_ns, since_ns = since_ns, start_ns + arrivals[number]
+                    if since_ns > begin_ns:
+                        time.sleep((since_ns - begin_ns) / 1e9)
                 answers[number] = handle(number, requested[number], since_ns)
         except Exception as problem:
             problems.append(problem)
@@ -80,14 +84,6 @@ def serve(handle, requested, concurrency=1, arrivals=None, within=None):
     if problems:
         raise problems[0]
     return answers, start_ns, marks.now_ns()
-
-
-def _awaited(due_ns):
-    """Sleep until then; the time at which it was due, for whatever comes later is part of the wait."""
-    left_ns = due_ns - marks.now_ns()
-    if left_ns > 0:
-        time.sleep(left_ns / 1e9)
-    return due_ns
 
 
 def _side_by_side(work, concurrency):
@@ -142,15 +138,11 @@ def warmed_up(job, task, tensors_on, requests):
     """Answer so many requests without a mark; (their answers, their items)."""
     kind, _ = kind_of(job)
     requested = batches(requests, job["batch"], task.items)
-    handle = kind(task, tasks.place(tensors_on, job["device"]), _write_nothing)
+    handle = kind(task, tasks.place(tensors_on, job["device"]), lambda step, *times_ns: None)
     begin_ns = marks.now_ns()
     answers, _, _ = serve(handle, requested, job["concurrency"], None, threads_of(job))
     marks.interval("warm_up", -1, begin_ns, marks.now_ns())
     return answers, requested
-
-
-def _write_nothing(step, *times_ns):
-    """Where the marks of the warm-up go."""
 
 
 def gpu_clock(job, tensors_on):

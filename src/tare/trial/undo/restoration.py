@@ -155,7 +155,11 @@ def status(host: Host, journal: Journal) -> list[StatusRow]:
     knobs, _ = _knobs(pending, journal)
     stamps = {entry.seq: entry.stamp for entry in pending}
     rows = [_knob_row(host, knob, journal, stamps[knob.seqs[0]]) for knob in in_restore_order(knobs, host)]
-    return rows + [_site_row(entry, journal) for entry in pending if isinstance(entry, SiteEntry)]
+    for entry in pending:
+        if isinstance(entry, SiteEntry):
+            stamp, age_s = entry.stamp, max(0.0, journal.now_s() - entry.stamp.time_s)
+            rows.append(StatusRow(f"{entry.platform} {entry.site}", None, None, None, stamp.owner, stamp.run, age_s))
+    return rows
 
 
 # Sites: whatever still runs is stopped before any knob is turned
@@ -296,11 +300,6 @@ def _knob_row(host: Host, knob: Knob, journal: Journal, stamp: Stamp) -> StatusR
         trouble = why(error)
     age_s = max(0.0, journal.now_s() - stamp.time_s)
     return StatusRow(knob.name, knob.old, now, knob.wanted[-1], stamp.owner, stamp.run, age_s, trouble)
-
-
-def _site_row(entry: SiteEntry, journal: Journal) -> StatusRow:
-    age_s = max(0.0, journal.now_s() - entry.stamp.time_s)
-    return StatusRow(f"{entry.platform} {entry.site}", None, None, None, entry.stamp.owner, entry.stamp.run, age_s)
 
 
 def _summed(outcomes: Sequence[Outcome], notes: list[str]) -> Restoration:
