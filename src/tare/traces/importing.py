@@ -18,7 +18,7 @@ import numpy as np
 from tare.base.errors import NoSuchInput, StudyError, TareError, damage_named
 from tare.traces.decode import Source, lost_events
 from tare.traces.formats import parse_header_page
-from tare.traces.recording import HEADER, Chunk, Formats, Recording, open_folder, tables
+from tare.traces.recording import HEADER, Chunk, Formats, Recording, names_of_tasks, open_folder, tables
 from tare.traces.text import is_text_trace, text_tables
 from tare.traces.writeback import counts
 
@@ -169,7 +169,11 @@ def _opened(reader: Reader, path: Path, spill: Path) -> Recording:
     sources = tuple(unpacked(path, cpu, offset, size, spill) for cpu, offset, size in largest if size)
     there = path.stat().st_size
     missing = sum(max(0, source.offset + (source.size or 0) - there) for source in sources)
-    sources = tuple(_within(source, there) for source in sources)
+    # As much of a core's pages as the file has.
+    sources = tuple(
+        source if source.size is None else source._replace(size=max(0, min(source.size, there - source.offset)))
+        for source in sources
+    )
     notes = (
         [f"{path.name} is cut off: {missing} bytes of pages are missing, and counts are at least."] if missing else []
     )
@@ -177,7 +181,7 @@ def _opened(reader: Reader, path: Path, spill: Path) -> Recording:
         [f"{len(found.buffers)} buffers are in {path.name}; the largest is read."] if len(found.buffers) > 1 else []
     )
     return Recording(
-        layout, Formats(found.texts), sources, _clock(found.clock), comms=_names(found.cmdlines),
+        layout, Formats(found.texts), sources, _clock(found.clock), comms=names_of_tasks(found.cmdlines.splitlines()),
         page_bytes=page_bytes, notes=tuple(notes),
     )  # fmt: skip
 
@@ -295,13 +299,6 @@ def _in_place(path: Path, cpu: int, offset: int, size: int, _spill: Path) -> Sou
     return Source(cpu, path, offset, size)
 
 
-def _within(source: Source, file_bytes: int) -> Source:
-    """As much of a core's pages as the file has."""
-    if source.size is None:
-        return source
-    return source._replace(size=max(0, min(source.size, file_bytes - source.offset)))
-
-
 def _unpacked_by(unpack: Unpack) -> _Unpack:
     def unpacked(path: Path, cpu: int, offset: int, _size: int, spill: Path) -> Source:
         into = spill / f"cpu{cpu}.raw"
@@ -319,11 +316,6 @@ def _clock(text: str) -> str:
     words = text.split()
     marked = [word.strip("[]") for word in words if word.startswith("[")]
     return marked[0] if marked else (words[0] if len(words) == 1 else "local")
-
-
-def _names(cmdlines: str) -> dict[int, str]:
-    pairs = (line.split(maxsplit=1) for line in cmdlines.splitlines())
-    return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2 and pair[0].isdigit()}
 
 
 _VERSIONS: dict[str, Callable[[Reader], tuple[_Found, _Unpack]]] = {"6": _version_6, "7": _version_7}
@@ -411,16 +403,15 @@ def _raw(path: Path, kind: str, recording: Recording) -> Opened:
         )
     lost = {source.cpu: lost_events(source, recording.layout) for source in recording.sources}
     counted = {cpu: found.events + found.uncounted for cpu, found in lost.items() if any(found)}
-    return Opened(kind, recording.clock, _named(path, tables(recording)), notes, counted)
 
+    def chunks() -> Iterator[Chunk]:
+        read = 0
+        with damage_named(path, where=lambda: f"after {read} tables of its pages"):
+            for chunk in tables(recording):
+                yield chunk
+                read += 1
 
-def _named(path: Path, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The tables of raw pages; damage in them is told with how far the reading came."""
-    read = 0
-    with damage_named(path, where=lambda: f"after {read} tables of its pages"):
-        for chunk in chunks:
-            yield chunk
-            read += 1
+    return Opened(kind, recording.clock, chunks(), notes, counted)
 
 
 def _count(into: dict[str, int], words: np.ndarray) -> None:

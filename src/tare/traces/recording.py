@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
@@ -90,6 +90,12 @@ def write_formats(folder: Path, header_page: str, texts: Mapping[tuple[str, str]
         path = folder / FORMATS / system / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def names_of_tasks(lines: Iterable[str]) -> dict[int, str]:
+    """As the kernel's `saved_cmdlines` has them: a number and a name in each line."""
+    pairs = (line.split(maxsplit=1) for line in lines)
+    return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2 and pair[0].isdigit()}
 
 
 def open_folder(folder: Path) -> Recording:

@@ -22,7 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.kernel.model import Cell, Column, Columns, Section, TrialTraces, at_least, baseline_of, by_label
+from tare.analysis.kernel.model import (
+    Cell,
+    Column,
+    Columns,
+    Section,
+    TrialTraces,
+    at_least,
+    baseline_of,
+    by_label,
+    having,
+)
 from tare.traces.writeback import (
     TABLES,
     by_reason,
@@ -76,7 +86,10 @@ _NO_CONTROL = (
 
 def section(trials: Sequence[TrialTraces]) -> Section | None:
     """Medians over trials; a reason that a trial did not have is zero there."""
-    recorded = [trial for trial in trials if starts_of(trial) is not None or _saw_none(trial)]
+    # A trial whose write-back events were on, and that had none, counts too.
+    recorded = [
+        trial for trial in trials if starts_of(trial) is not None or trial.record.metrics.get("writeback_count") == 0
+    ]
     if not recorded:
         return None
     found = {label: _median_reasons(group) for label, group in by_label(recorded).items()}
@@ -97,7 +110,7 @@ def pages(trials: Sequence[TrialTraces]) -> Section | None:
     recorded = [trial for trial in trials if _pages(trial)]
     if not recorded:
         return None
-    found = {label: _median_of([_pages(trial) for trial in group]) for label, group in by_label(recorded).items()}
+    found = {label: _median_pages(group) for label, group in by_label(recorded).items()}
     rows: list[tuple[Cell, ...]] = []
     for label, group in by_label(recorded).items():
         mine, control = found[label], _control(group[0], recorded, found)
@@ -107,11 +120,6 @@ def pages(trials: Sequence[TrialTraces]) -> Section | None:
         rows.append((label, mine.get("flusher"), written, outside, share, theirs, _ratio(written, theirs)))
     notes = (*at_least(recorded, PROBE), *_missing_controls(recorded))
     return Section("writeback_pages", "Pages written back", PAGE_COLUMNS, tuple(rows), notes)
-
-
-def _saw_none(trial: TrialTraces) -> bool:
-    """Whether the write-back events were on, and there was none."""
-    return trial.record.metrics.get("writeback_count") == 0
 
 
 def _median_reasons(group: Sequence[TrialTraces]) -> dict[str, float]:
@@ -150,7 +158,8 @@ def _pages(trial: TrialTraces) -> dict[str, float]:
     return found
 
 
-def _median_of(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def _median_pages(group: Sequence[TrialTraces]) -> dict[str, float]:
+    found = [_pages(trial) for trial in group]
     names = dict.fromkeys(name for one in found for name in one)
     return {name: float(median(one[name] for one in found if name in one)) for name in names}
 
@@ -200,8 +209,12 @@ def intervals_section(trials: Sequence[TrialTraces]) -> Section | None:
             rows.append((label, *_figures(gaps), *_against(gaps, group)))
     if not rows:
         return None
-    notes = (*at_least(recorded, PROBE), *_told(recorded))
-    return Section("writeback_intervals", "Times between write-backs", INTERVAL_COLUMNS, tuple(rows), notes)
+    notes = at_least(recorded, PROBE)
+    expiries = {expiry for trial in recorded if (expiry := _seconds(trial, _EXPIRY)) is not None}
+    if len(expiries) == 1:
+        age = f"{expiries.pop():g} s"
+        notes.append(f"a page that is dirty for {age} is written when the kernel looks next ({_EXPIRY}).")
+    return Section("writeback_intervals", "Times between write-backs", INTERVAL_COLUMNS, tuple(rows), tuple(notes))
 
 
 def gaps_of(group: Sequence[TrialTraces]) -> Any:
@@ -232,14 +245,6 @@ def _seconds(trial: TrialTraces, name: str) -> float | None:
     return int(text) / 100 if text.isdigit() else None
 
 
-def _told(trials: Sequence[TrialTraces]) -> list[str]:
-    expiries = {expiry for trial in trials if (expiry := _seconds(trial, _EXPIRY)) is not None}
-    if len(expiries) != 1:
-        return []
-    return [f"a page that is dirty for {expiries.pop():g} s is written when the kernel looks next ({_EXPIRY})."]
-
-
-HOT_PAGES_PROBE, TABLE = "ftrace", "page_writes"
 STRETCHES = 6
 MOST_POINTS = 4000  # of a scatter: more would be a blot
 HOT_PAGES_COLUMNS = (
@@ -265,10 +270,10 @@ class Scatter:
 
 def hot_pages(trials: Sequence[TrialTraces]) -> Section | None:
     """Medians over a cell's trials, sixth by sixth of the time that each was writing."""
-    recorded = [trial for trial in trials if trial.table(HOT_PAGES_PROBE, TABLE) is not None]
+    recorded = having(trials, PROBE, PAGE_WRITES)
     rows: list[tuple[Cell, ...]] = []
     for label, group in by_label(recorded).items():
-        found = [by_stretch(without_ours(trial.table(HOT_PAGES_PROBE, TABLE) or {})) for trial in group]
+        found = [by_stretch(without_ours(trial.table(PROBE, PAGE_WRITES) or {})) for trial in group]
         for stretch in range(STRETCHES):
             seen = [each[stretch] for each in found if stretch in each]
             if seen:
@@ -280,7 +285,7 @@ def hot_pages(trials: Sequence[TrialTraces]) -> Section | None:
         "How concentrated write-backs become",
         HOT_PAGES_COLUMNS,
         tuple(rows),
-        tuple(at_least(recorded, HOT_PAGES_PROBE)),
+        tuple(at_least(recorded, PROBE)),
     )
 
 
@@ -296,8 +301,8 @@ def by_stretch(written: Any) -> dict[int, tuple[int, int, float, float]]:
 
 def scatters(trials: Sequence[TrialTraces]) -> list[Scatter]:
     """Page by time, of the first traced trial of each cell."""
-    recorded = [trial for trial in trials if trial.table(HOT_PAGES_PROBE, TABLE) is not None]
-    first = {label: group[0].table(HOT_PAGES_PROBE, TABLE) or {} for label, group in by_label(recorded).items()}
+    recorded = having(trials, PROBE, PAGE_WRITES)
+    first = {label: group[0].table(PROBE, PAGE_WRITES) or {} for label, group in by_label(recorded).items()}
     return [_scatter(label, without_ours(written)) for label, written in first.items()]
 
 

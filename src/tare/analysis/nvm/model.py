@@ -272,13 +272,10 @@ def trace_of(
         order = np.zeros(len(names), np.uint8)
         order[used] = np.arange(len(used))
         tenants, codes = tuple(str(names[place]) for place in used), order[places]
-    times_ns = _times_ns(columns)
+    if "t_ns" in columns:
+        times_ns = np.asarray(columns["t_ns"], np.int64)
+    else:
+        times_ns = np.rint(np.asarray(columns["t_s"], float) * 1e9).astype(np.int64)
     duration_s = float(times_ns[-1] - times_ns[0]) / 1e9 if len(times_ns) else 0.0
     piece = Piece(keys, codes, times_ns)
     return Trace(name, len(pages), tenants, span, lambda: iter([piece]), duration_s, **known)
-
-
-def _times_ns(columns: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-    if "t_ns" in columns:
-        return np.asarray(columns["t_ns"], np.int64)
-    return np.rint(np.asarray(columns["t_s"], float) * 1e9).astype(np.int64)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from tare.analysis.nvm.model import PAGE_BYTES, POLICIES, Layer, Piece, Run, Trace, Writes, by_tenant
-from tare.analysis.nvm.recency import Counted, Quick, Recency, run_of
+from tare.analysis.nvm.recency import Counted, Recency, run_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -394,13 +394,21 @@ def simulate(trace: Trace, layers: Sequence[Layer], page_bytes: int | None = Non
         told = by_tenant(piece, trace) if shares > 1 else piece
         for part in _parts(told, PIECE_WRITES) if replayed or not counted else ():
             pages = number.of(part.keys)
-            tenants, times_ns = _columns(part)
-            for each in replayed:
-                each.feed(pages, tenants, times_ns, number.known)
+            # As the loop is quickest with them: arrays, or lists where it is not compiled.
+            tenants, times_ns = part[1:] if IS_COMPILED else (part.tenants.tolist(), part.times_ns.tolist())
+            for layer in replayed:
+                layer.feed(pages, tenants, times_ns, number.known)
         for part in _parts(told, COUNTED_WRITES) if counted else ():
             for share, recency in enumerate(recencies):
-                of_share = part if shares == 1 else _of_share(part, share)
-                _count(of_share, recency, [each.shares[share] for each in counted])
+                if shares > 1:
+                    rows = part.tenants == share
+                    mine = Piece(part.keys[rows], part.tenants[rows], part.times_ns[rows])
+                else:
+                    mine = part
+                if len(mine.keys):
+                    seen = recency.part(mine.keys)
+                    for each in counted:
+                        each.shares[share].feed(seen, recency.known, mine.tenants)
         replay_s += time.process_time() - replay_begin_s
     read_s = time.process_time() - begin_s - replay_s
     runs = tuple(each.run() for each in simulated)
@@ -413,29 +421,10 @@ def _is_plain_lru(layer: Layer) -> bool:
     return not layer.policy.buffers or not (layer.policy.lazy or layer.policy.by_heat or layer.destage.reserve)
 
 
-def _of_share(part: Piece, share: int) -> Piece:
-    rows = part.tenants == share
-    return Piece(part.keys[rows], part.tenants[rows], part.times_ns[rows])
-
-
-def _count(part: Piece, recency: Recency, layers: Sequence[Quick]) -> None:
-    if len(part.keys):
-        found = recency.part(part.keys)
-        for layer in layers:
-            layer.feed(found, recency.known, part.tenants)
-
-
 def _parts(piece: Piece, size: int) -> Iterator[Piece]:
     for begin in range(0, len(piece.keys), size):
         part = slice(begin, begin + size)
         yield Piece(piece.keys[part], piece.tenants[part], piece.times_ns[part])
-
-
-def _columns(piece: Piece) -> tuple[Any, Any]:
-    """As the loop is quickest with them: arrays, or lists where it is not compiled."""
-    if IS_COMPILED:
-        return piece.tenants, piece.times_ns
-    return piece.tenants.tolist(), piece.times_ns.tolist()
 
 
 def compile_ahead() -> None:

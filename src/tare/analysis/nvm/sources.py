@@ -96,7 +96,7 @@ def csv_fault(path: Path) -> str | None:
     with path.open(encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter=layout.delimiter)
         next(rows, None)
-        before = -math.inf
+        before, time = -math.inf, "t_s" if "t_s" in names else "t_ns"
         for row in rows:
             if not row:
                 continue
@@ -106,20 +106,11 @@ def csv_fault(path: Path) -> str | None:
             for name in layout.chosen:
                 if wrong := _wrong(layout.columns[name], row[names.index(name)]):
                     return f"{where}: column {name!r}: {wrong}"
-            now = _time(names, row)
+            now = float(row[names.index(time)]) if time in names else 0.0
             if now < before:
-                return f"{where}: column {_time_name(names)!r}: {_SORT}"
+                return f"{where}: column {time!r}: {_SORT}"
             before = now
     return None
-
-
-def _time_name(names: Sequence[str]) -> str:
-    return "t_s" if "t_s" in names else "t_ns"
-
-
-def _time(names: Sequence[str], row: Sequence[str]) -> float:
-    name = _time_name(names)
-    return float(row[names.index(name)]) if name in names else 0.0
 
 
 def _wrong(kind: str, cell: str) -> str | None:
@@ -212,7 +203,7 @@ def _trace(db: Any, path: Path, source: Path, is_csv: bool) -> Trace:
     rows, first, last = db.execute(f'SELECT count(*), min("{time}"), max("{time}") FROM {table}').fetchone()
     if not rows:
         raise StudyError(f"{path}: the trace has no rows.")
-    tenants = _tenants(db, table, path, who)
+    tenants = ("",) if who is None else _words(db, table, path, who, "tenants", MOST_TENANTS)
     key = _key(db, table, path, kinds)
     chosen = [f"{key.sql} AS key", f'"{time}" AS t'] + ([_code("tenants", str(who)) + " AS who"] if who else [])
 
@@ -285,12 +276,6 @@ class _Refusal:
     def _refuse(self, row: int, column: str, what: str) -> None:
         told = csv_fault(self.path) if self.is_csv else None
         raise StudyError(told or parquet_fault(self.path, row, column, what))
-
-
-def _tenants(db: Any, table: str, path: Path, who: str | None) -> tuple[str, ...]:
-    if who is None:
-        return ("",)
-    return _words(db, table, path, who, "tenants", MOST_TENANTS)
 
 
 def _words(db: Any, table: str, path: Path, column: str, name: str, most: float = math.inf) -> tuple[str, ...]:

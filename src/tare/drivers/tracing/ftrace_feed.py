@@ -20,7 +20,7 @@ from tare.base.units import Channel
 from tare.drivers.tracing import tracefs
 from tare.drivers.tracing.tracefs import Instance
 from tare.parts.protocols import Reading
-from tare.traces.recording import write_formats, write_meta
+from tare.traces.recording import names_of_tasks, write_formats, write_meta
 from tare.traces.roles import Snapshot
 
 READ = Channel("ftrace.read_bytes", "bytes", "counter", "raw trace that was copied to disk")
@@ -151,7 +151,10 @@ class TraceFeed:
 
     def _check(self) -> None:
         """Whether the kernel still records: another's tool may switch off every instance, ours with it."""
-        if not self._stopped and not self._silenced and not _is_recording(self._instance):
+        if self._stopped or self._silenced:
+            return
+        instance = self._instance  # it may be on, with no event left on: `0`
+        if instance.read("tracing_on").strip() != "1" or instance.read("events/enable").strip() == "0":
             self._silenced = True
             sentence = (
                 "someone else switched our tracing off while it ran; what is counted from this trace is at "
@@ -167,9 +170,15 @@ class TraceFeed:
         ]
 
     def _overruns(self) -> dict[int, int]:
-        return {cpu: _overrun(self._instance.read(f"per_cpu/cpu{cpu}/stats")) for cpu in self._cores}
+        stats = {cpu: self._instance.read(f"per_cpu/cpu{cpu}/stats") for cpu in self._cores}
+        return {cpu: sum(int(count) for _, count in _OVERRUN.findall(text)) for cpu, text in stats.items()}
 
     def _keep(self) -> None:
+        try:
+            names = (self._instance.root / "saved_cmdlines").read_text(errors="backslashreplace")
+        except OSError:
+            names = ""
+        comms = names_of_tasks(names.splitlines())  # as far as the kernel remembers any
         roles = Snapshot(self._start.tasks, self._start.groups, self._start.makers, tuple(self._sightings))
         write_meta(
             self._folder,
@@ -178,7 +187,7 @@ class TraceFeed:
                 "page_bytes": os.sysconf("SC_PAGE_SIZE"),
                 "subbuffer_bytes": self._pages.page_bytes,
                 "roles": roles.as_json(),
-                "comms": _saved_names(self._instance.root),
+                "comms": comms,
                 "lost": self._overruns(),
                 "ended": self._stopped,
                 "notes": [str(note) for note in self.lost],
@@ -244,22 +253,3 @@ def _subbuffer_bytes(instance: Instance) -> int:
     if instance.has("buffer_subbuf_size_kb"):
         return int(instance.read("buffer_subbuf_size_kb").split()[0]) << 10
     return os.sysconf("SC_PAGE_SIZE")
-
-
-def _is_recording(instance: Instance) -> bool:
-    """Whether it is switched on, with some of its events at least: `0` would be none."""
-    return instance.read("tracing_on").strip() == "1" and instance.read("events/enable").strip() != "0"
-
-
-def _overrun(stats: str) -> int:
-    return sum(int(count) for _, count in _OVERRUN.findall(stats))
-
-
-def _saved_names(root: Path) -> dict[int, str]:
-    """Names of tasks, as far as the kernel remembers any."""
-    try:
-        lines = (root / "saved_cmdlines").read_text(errors="backslashreplace").splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split(maxsplit=1) for line in lines)
-    return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2 and pair[0].isdigit()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -193,7 +192,10 @@ class PerfFeed:
         return instance.root
 
     def _open_counters(self, stack: ExitStack, root: Path | None) -> None:
-        _allow_many_files()
+        # A counter is a file: twenty of them on each of a hundred cores are more than a process may open by default.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard) if soft != resource.RLIM_INFINITY else (soft, hard))
         types = perf_events.core_types(self._host)
         shared = [*perf_events.SOFTWARE_EVENTS, *perf_events.block_events(self._host, root)]
         cpus = perf_events.online(self._host)
@@ -271,10 +273,3 @@ class PerfFeed:
             "told": {"ids": [cpu.told_id for cpu in self._cpus if cpu.told_id is not None], "format": self._told},
             "roles": replace(self._start, sightings=tuple(self._sightings)).as_json(),
         }
-
-
-def _allow_many_files() -> None:
-    """A counter is a file: twenty of them on each of a hundred cores are more than a process may open by default."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard) if soft != resource.RLIM_INFINITY else (soft, hard))
