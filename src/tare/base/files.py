@@ -217,16 +217,12 @@ def state_dir() -> Path:
 def new_folder(kind: str, within: Path | None = None) -> Path:
     """A folder of this process, `tare-KIND-...`, that only this user can read."""
     prefix, room = f"tare-{kind}-{_here()}-", within or Path(tempfile.gettempdir())
-    _remove_dead(prefix, room)
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=room))
-
-
-def _remove_dead(prefix: str, room: Path) -> None:
-    """Those of processes that are no more; another user's, or one whose process we could not see, is left alone."""
+    # Those of processes that are no more go; another user's, or one whose process we could not see, is left alone.
     for folder in room.glob(f"{prefix}*-*"):
         pid = folder.name.removeprefix(prefix).partition("-")[0]
         if pid.isdecimal() and not Path("/proc", pid).exists() and _is_ours(folder):
             remove_tree(folder)  # type: ignore[no-untyped-call]
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=room))
 
 
 def _is_ours(folder: Path) -> bool:

@@ -31,7 +31,7 @@ from pydantic import AfterValidator
 from tare.base import processes
 from tare.base.errors import TareError, TrialError
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost
+from tare.base.host import Host, OwnDevice
 from tare.base.processes import Mount, holding, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
@@ -517,7 +517,7 @@ def make_synthetic(host: Host, data: str, count: int) -> None:
 
     folder = synthetic_folder(data, count)
     order = {"data": data, "count": count, "seed": DATA_SEED}
-    if isinstance(host, LocalHost) and is_whole(str(folder), order):
+    if isinstance(host, OwnDevice) and is_whole(str(folder), order):
         return  # seen here, before every trial, without another Python that would only look
     argv = [host.python, str(SOURCE / "formats" / "make.py"), data, str(folder), str(count), str(DATA_SEED)]
     made = host.run(argv, limit_s=_LONGEST_S)
