@@ -9,6 +9,8 @@ from tare.drivers.power.everything import conflicts, running
 
 # Here, and not within a validation, where Python 3.11's parser may fail on what pytest rewrites (gh-106905).
 from tare.parts.controls import power  # noqa: F401
+from tare.parts.platforms import bare  # noqa: F401
+from tare.parts.workloads import command  # noqa: F401
 from tare.plan.check import check
 from tare.plan.matrix import cells
 from tare.studies.model import Study
