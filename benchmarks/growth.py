@@ -4,8 +4,9 @@
 
 Stores are made of one recorded trial (3,731 readings, 7,205 marks, 36 figures) with ids, settings and figures of their
 own; their series are hard links, so that a thousand million readings need no disk. `cells` has 6 blocks of each cell,
-`devices` 6 blocks of two cells on each, `readings` trials of a million each; `sealing` is one trial with so many. `few`
-is the smallest two sizes of all. What a run over devices costs the controller: `python -m benchmarks.fleet`.
+`devices` 6 blocks of two cells on each, `readings` trials of a million each; `sealing` is one trial with so many, from
+its spool to its report. `few` is the smallest two sizes of all. What a run over devices costs the controller:
+`python -m benchmarks.fleet`.
 """
 
 from __future__ import annotations
@@ -61,11 +62,12 @@ def measure(kind: str, most: float = math.inf, sizes: int = 4) -> dict[int, dict
         maker = Maker(folder, MILLION if kind == "readings" else 0)
         for size in [size for size in SIZES[kind] if size <= most][:sizes]:
             root = folder / "store"
+            found[size] = {}
             if kind == "sealing":
-                found[size] = {"seal a trial": spent(["-m", "benchmarks.growth", "--seal", str(size), str(root)])}
+                found[size]["seal a trial"] = spent(["-m", "benchmarks.growth", "--seal", str(size), str(root)])
             else:
                 maker.store(root, **_shape(kind, size))
-                found[size] = {name: spent(words) for name, words in _verbs(kind, root).items()}
+            found[size] |= {name: spent(words) for name, words in _verbs(kind, root).items()}
             shutil.rmtree(root)
             for name, (cpu_s, _) in found[size].items():
                 kept.add(f"{size:,} {kind}, {name}", cpu_s)
@@ -88,7 +90,7 @@ def _verbs(kind: str, root: Path) -> dict[str, list[str]]:
         "compare": ["-m", "tare", "compare", str(root)],
         "report": ["-m", "tare", "report", str(root), "-o", str(root / "report.html")],
     }
-    if kind == "readings":
+    if kind in ("readings", "sealing"):
         first = min(each.name for each in (root / TRIALS_FOLDER).iterdir())
         verbs |= {"show a trial": [*verbs["show"], first], "verify": ["-m", "tare", "store", "verify", str(root)]}
     return verbs

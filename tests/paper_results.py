@@ -20,10 +20,9 @@ from tare.papers.tables.model import ByClaim, names, paper
 from tare.papers.tables.picking import Machine
 from tare.papers.tables.rows import Ours, answered
 from tare.plan.matrix import cells
-from tare.records.model import Record
+from tare.records.model import Record, StoreTrials
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.trials import StoreTrials
 from tare.studies.load import at_every_scale
 
 DEVICE = {"cpu": "Neoverse-N1", "machine": "aarch64", "kernel": "6.18.0", "cores": 2, "memory_bytes": 8 << 30}

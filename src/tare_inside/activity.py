@@ -2,7 +2,7 @@
 
 The window is declared: the interval `gpu_window` among the marks. No step that touches it is used for a time, since
 the profiler costs some microseconds at each launch. It opens once, some steps after the first, and closes for good.
-What is told here is of the steps in the window; tare/figures/gpu.py takes off what these are longer than others by.
+What is told here is of the steps in the window; tare/figures/steps.py takes off what these are longer than others by.
 
 In it, from the first work of its third step to the first work of its last (the profiler's start drains the GPU, and
 the last step has no next one):

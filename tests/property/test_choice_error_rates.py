@@ -13,7 +13,7 @@ from tare.analysis.choose.front import pareto
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.observations import table_observations
 from tare.analysis.table import Table
-from tare.records.trials import TrialRow
+from tare.records.model import TrialRow
 
 pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
 

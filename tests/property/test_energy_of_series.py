@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tare.figures.evidence import THRESHOLDS
 from tare.figures.power_series import counted, integral
-from tare.figures.thresholds import THRESHOLDS
 
 NS = 1_000_000_000
 POWERS = st.floats(0.1, 1000.0)

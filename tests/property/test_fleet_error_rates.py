@@ -17,7 +17,7 @@ from some_records import draft
 from tare.analysis.fleet.effects import outlying, set_aside
 from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled, spread
 from tare.analysis.statistics import Floats
-from tare.records.trials import TrialRow
+from tare.records.model import TrialRow
 
 pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
 

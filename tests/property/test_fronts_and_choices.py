@@ -11,7 +11,7 @@ from tare.analysis.choose.candidates import Job, Limit, Predicted
 from tare.analysis.choose.front import could_be_on_front, dominates, on_front
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.model import Estimate
-from tare.records.trials import TrialRow
+from tare.records.model import TrialRow
 
 STUDIES = 100
 

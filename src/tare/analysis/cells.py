@@ -18,8 +18,7 @@ from tare.analysis.model import Comparison, Measurement
 from tare.analysis.statistics import heads_at_most, normal_quantile
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
-from tare.records.model import Record
-from tare.records.trials import DEVICE, TYPE, collected, grouped
+from tare.records.model import DEVICE, TYPE, Record, collected, grouped
 
 COMMAND = "workload.argv"
 

@@ -42,7 +42,7 @@ from tare.analysis.statistics import (
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import STEP
-from tare.records.trials import grouped
+from tare.records.model import grouped
 
 POWER = 0.8
 ENOUGH_TO_DRAW = 10  # blocks, or trials a side

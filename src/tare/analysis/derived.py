@@ -36,10 +36,9 @@ from tare.analysis.kernel.counters import (
 from tare.base.text import FIRST_EPOCH
 from tare.base.units import METER_W
 from tare.records.intervals import Marks, are, coded, intervals
-from tare.records.model import Record
+from tare.records.model import Record, is_usable
 from tare.records.parquet import TableName
 from tare.records.store import Store
-from tare.records.trials import is_usable
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values

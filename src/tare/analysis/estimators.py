@@ -38,7 +38,7 @@ from tare.analysis.statistics import (
 )
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
-from tare.records.trials import grouped
+from tare.records.model import grouped
 
 
 class Shift(ABC):

@@ -28,8 +28,7 @@ from tare.analysis.model import Comparison, Interaction, Marked, Measurement
 from tare.analysis.selection import OF_RUN, START_UP, Selection, block_of, why_not
 from tare.analysis.work import is_per_sample, samples_of, with_per_sample
 from tare.base.rulings import LEGACY, Ruling
-from tare.records.model import Record, depends_on_speed
-from tare.records.trials import FAILED, TYPE, grouped
+from tare.records.model import FAILED, TYPE, Record, depends_on_speed, grouped
 
 WATCHED = frozenset({"gpu.power-limit"})  # notes of a trial that can bias a comparison if one side alone has them
 ALIKE = 0.5  # the side that has it less often has it at least this often, as a share of the other

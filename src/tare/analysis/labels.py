@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from tare.base.sides import Neighbours
 from tare.base.text import option_words, script_and_options
-from tare.records.trials import grouped
+from tare.records.model import grouped
 from tare_inside import named
 
 Settings: TypeAlias = Mapping[str, Any]

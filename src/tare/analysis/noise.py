@@ -21,8 +21,7 @@ from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.sentences import Stops, percent
 from tare.analysis.statistics import FLOOR, variation
-from tare.records.model import Record
-from tare.records.trials import grouped, is_usable
+from tare.records.model import Record, grouped, is_usable
 
 DRIFT_SHARE = 0.02  # block to block, beyond what the trials' own noise explains
 DRIFT_FACTOR = 2.0

@@ -15,9 +15,18 @@ from tare.analysis.statistics import median_estimate
 from tare.analysis.table import Table, label_column, read_table
 from tare.base.errors import StudyError, unknown_name
 from tare.base.text import STEP, unit_of
-from tare.records.model import Record, varied
+from tare.records.model import (
+    Record,
+    TrialRow,
+    counted_attempts,
+    device_of,
+    grouped,
+    has_most_of,
+    is_usable,
+    usable_trials,
+    varied,
+)
 from tare.records.schema import PACK_SUFFIX, is_pack, is_store
-from tare.records.trials import TrialRow, counted_attempts, device_of, grouped, has_most_of, is_usable, usable_trials
 
 if TYPE_CHECKING:
     from tare.records.store import Store

@@ -12,8 +12,7 @@ from tare.analysis.cells import PLACEMENT
 from tare.analysis.labels import text
 from tare.analysis.model import Difference
 from tare.base.rulings import Ruling
-from tare.records.model import Record
-from tare.records.trials import collected
+from tare.records.model import Record, collected
 
 INFERENCE = ("torch_infer", "application", "loadgen", "generate", "server")  # workloads that train nothing
 SHOWN = 3  # values named where a side itself has several

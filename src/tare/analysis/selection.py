@@ -20,9 +20,9 @@ from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import UNSLICED_PROBES, Ruling
 from tare.base.text import natural_key, unit_of
 from tare.base.units import parse_share
-from tare.records.model import Record, varied
-from tare.records.trials import (
+from tare.records.model import (
     TYPE,
+    Record,
     TrialRow,
     collected,
     counted_attempts,
@@ -31,6 +31,7 @@ from tare.records.trials import (
     is_usable,
     sides_that_never_ran,
     started_s,
+    varied,
 )
 
 DEFAULT_BY = "platform"

@@ -25,8 +25,7 @@ from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
 from tare.analysis.statistics import Floats
 from tare.base.errors import StoreError, StudyError, unknown_name
-from tare.records.model import Record, State
-from tare.records.trials import TrialRow
+from tare.records.model import Record, State, TrialRow
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
 _MOST_LINE = 32_000_000

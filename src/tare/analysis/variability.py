@@ -38,9 +38,8 @@ from tare.analysis.statistics import (
 from tare.analysis.table import Table, label_column, read_table
 from tare.base.errors import StudyError, unknown_name
 from tare.records.intervals import Marks, intervals
-from tare.records.model import Record, varied
+from tare.records.model import DEVICE, TYPE, Record, device_of, grouped, started_s, varied
 from tare.records.store import Store
-from tare.records.trials import DEVICE, TYPE, device_of, grouped, started_s
 
 PER_EPOCH = {"step_s": "step", "stall_s": "fetch", "compute_s": "compute", "copy_s": "copy"}  # metric -> mark
 

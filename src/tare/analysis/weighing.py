@@ -66,8 +66,7 @@ from tare.analysis.work import Work, like_work, with_doubts
 from tare.base.errors import StudyError
 from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, read_rulings
 from tare.base.text import script_and_options
-from tare.records.model import Record, State
-from tare.records.trials import TYPE
+from tare.records.model import TYPE, Record, State
 
 UNMARKED = frozenset(
     f"script.{why}"

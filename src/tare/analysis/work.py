@@ -25,8 +25,7 @@ from tare.analysis.selection import Selection
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.base.text import effect_text, metric_name, share_text
-from tare.records.model import Record, varied
-from tare.records.trials import grouped
+from tare.records.model import Record, grouped, varied
 
 # Settings of the work of a step, by the words of the last part of their name. How many samples a step has is known of
 # the first three alone.

@@ -287,7 +287,7 @@ class Stores:
 
         `usable`: those that count, each by the attempt that counts.
         """
-        from tare.records.trials import usable_trials
+        from tare.records.model import usable_trials
         from tare.report.export import trial_rows
 
         with self._each() as stores:

@@ -209,8 +209,8 @@ def too_short(study: Study, duration_s: float) -> list[str]:
 
 def _least_s(probe: Part, period_s: float) -> float:
     """The least time that this probe can make an energy of, if everything goes well."""
+    from tare.figures.evidence import THRESHOLDS
     from tare.figures.power_series import SENSOR_WINDOW_S
-    from tare.figures.thresholds import THRESHOLDS
 
     name = probe.part_name()
     windows_s = THRESHOLDS.energy_windows * SENSOR_WINDOW_S.get(name, 0.0)

@@ -51,7 +51,7 @@ from tare.cli.scaffold import (
     reading,
     say,
 )
-from tare.records.trials import counted_attempts, is_usable
+from tare.records.model import counted_attempts, is_usable
 
 # What `tare weigh` and `tare why` run: a built-in workload, a command or a server, and the options for each.
 

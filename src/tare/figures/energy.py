@@ -16,9 +16,7 @@ import numpy as np
 
 from tare.base.rulings import Ruling, read_rulings
 from tare.base.units import METER_J, METER_W
-from tare.figures.asleep import asleep
-from tare.figures.evidence import Evidence, overlap_ns, run_ns
-from tare.figures.gpu import gpu_power_metrics, memory_metrics, used_gpus
+from tare.figures.evidence import THRESHOLDS, Evidence, Thresholds, overlap_ns, run_ns
 from tare.figures.power_series import (
     PARTIAL,
     RUN,
@@ -29,6 +27,7 @@ from tare.figures.power_series import (
     Span,
     Times,
     Values,
+    asleep,
     counted,
     integral,
     pace_of,
@@ -39,9 +38,10 @@ from tare.figures.power_series import (
     widest,
 )
 from tare.figures.steps import Steps, windows_of
-from tare.figures.thresholds import THRESHOLDS, Thresholds
 
 Series: TypeAlias = Mapping[str, tuple[Times, Values]]
+USED_SHARE = 0.01  # a GPU that was in use for less of the time is not one of the workload's
+_UTIL = re.compile(r"(gpu\d*)\.util")
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,10 @@ def energy_of_trial(
     energy = _put_together(found, span, abouts, _work(settings, span, tenants), tenants, others, gpus)
     if bounded and not evidence.neighbours:
         energy = _with_the_whole_run(energy, reported, abouts, run_ns(evidence.result), evidence.slept_s)
-    return _without_what_sensors_belie(energy, _belied(evidence))
+    # What else speaks against the sensors of power: those that stand still, and parts that exceed their whole.
+    rules = (energy_trouble, power_trouble)  # the first has nothing to say of this trial's energy yet
+    belied = [ruling for rule in rules for ruling in rule(evidence, THRESHOLDS) if ruling.weight == "suspect"]
+    return _without_what_sensors_belie(energy, belied)
 
 
 _BOUNDED = 2  # since this version of the thresholds energy has a bound, and GPUs have figures of their own
@@ -374,12 +377,6 @@ def _with_the_whole_run(
         return energy
     joules = sum(each.amount.joules for each in chosen if each.amount is not None)
     return Energy({**energy.metrics, "energy_run_j": joules}, energy.facts)
-
-
-def _belied(evidence: Evidence) -> list[Ruling]:
-    """What else speaks against the sensors of power: those that stand still, and parts that exceed their whole."""
-    rules = (energy_trouble, power_trouble)  # the first has nothing to say of this trial's energy yet
-    return [ruling for rule in rules for ruling in rule(evidence, THRESHOLDS) if ruling.weight == "suspect"]
 
 
 def _without_what_sensors_belie(energy: Energy, doubts: list[Ruling]) -> Energy:
@@ -489,3 +486,44 @@ def clock_metrics(series: Series, span: Span) -> dict[str, float]:
         if medians:
             found[metric] = float(np.median(medians))
     return found
+
+
+# What is known of the GPUs alone, by NVML
+
+
+def used_gpus(series: Series, span: Span) -> list[str]:
+    """The GPUs in use during the span, by NVML's enumeration: `gpu`, `gpu1`; one alone is always one of them."""
+    labels = sorted(match[1] for channel in series if (match := _UTIL.fullmatch(channel)))
+    if len(labels) < 2:
+        return labels
+    means = {label: _inside(series, f"{label}.util", span) for label in labels}
+    return [label for label in labels if len(means[label]) and float(means[label].mean()) >= USED_SHARE]
+
+
+def memory_metrics(series: Series, span: Span, gpus: Sequence[str]) -> dict[str, float]:
+    """The most memory that was in use during the span, of all of these GPUs."""
+    memory = [_inside(series, f"{label}.memory_used_bytes", span) for label in gpus]
+    return {"gpu_memory_bytes": float(sum(v.max() for v in memory))} if memory and all(len(v) for v in memory) else {}
+
+
+def gpu_power_metrics(energy: Mapping[str, float], span: Span, gpus: Sequence[str]) -> dict[str, float]:
+    """Mean power and joules a step of these GPUs, from what may be claimed of each."""
+    joules = [energy.get(f"energy_{label}_j") for label in gpus]
+    known = [each for each in joules if each is not None]
+    if not known or len(known) < len(gpus) or span.seconds <= 0:
+        return {}
+    return {"gpu_power_w": sum(known) / span.seconds} | (
+        {"energy_gpus_step_j": sum(known) / span.steps} if span.steps else {}
+    )
+
+
+def _inside(series: Series, channel: str, span: Span) -> Values:
+    """The readings in the span; where it is shorter than their period, the nearest on both sides of it."""
+    if channel not in series:
+        return np.empty(0)
+    t_ns, values = series[channel]
+    inside = (t_ns >= span.begin_ns) & (t_ns <= span.end_ns)
+    if not inside.any() and len(t_ns):
+        first = max(0, int(np.searchsorted(t_ns, span.begin_ns)) - 1)
+        return np.asarray(values[first : first + 2], dtype=np.float64)
+    return np.asarray(values, dtype=np.float64)[inside]

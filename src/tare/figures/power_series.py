@@ -1,8 +1,6 @@
 """Joules between two moments: from a series of watts, or from a counter of joules. What was not seen is not bridged.
 
-Power that changes for good while the work goes on as before: then the sensor has changed, and not the device (M29).
-
-A board of the papers' showed two thirds of its power after 16 hours, with every epoch as long as the ones before.
+Then: a sensor that changes while the work goes on as before (M29); which channels tell of power; the energy of a sleep.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.base.rulings import Ruling
-from tare.figures.evidence import run_ns
+from tare.base.units import METER_J, METER_W
+from tare.figures.evidence import THRESHOLDS, Evidence, run_ns, steps_ns
 from tare.figures.steps import Steps
-from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Mark
 from tare.records.intervals import intervals, mark_columns
 
@@ -248,11 +246,13 @@ def _partial(sentence: str) -> Ruling:
     return Ruling(PARTIAL, "note", "", f"partial: {sentence}")
 
 
+# Power that changes for good while the work goes on as before: then the sensor has changed, and not the device (M29).
+#
+# A board of the papers' showed two thirds of its power after 16 hours, with every epoch as long as the ones before.
+
 FEWEST = 15  # samples of power, and steps, on either side: fewer tell no level
 CLEAR = 3.0  # the step is so many times the scatter on either side of it, or it is no step
 _SIGMA = 1.4826  # of a median absolute deviation
-
-
 PAUSE = 10.0  # times the usual time from one step's end to the next: an evaluation, an import, a checkpoint
 _LAG_NS = 200_000_000  # so long a sensor may still show the pause
 
@@ -317,7 +317,7 @@ def _work_changed(at_ns: int, ends_ns: Times, step_s: Values) -> bool | None:
 
 _WHOLE = frozenset({"power", "energy", "total", "power_average"})
 _CHANNEL = re.compile(r"(?P<source>[a-z0-9_]+)\.(?P<what>[A-Za-z0-9_.-]+)_(?P<unit>[wj])")
-_NO_POWER = re.compile(r"limit|cap\b|_cap_|counter")  # what a device may draw is in watts too; counter: asleep.py
+_NO_POWER = re.compile(r"limit|cap\b|_cap_|counter")  # what a device may draw is in watts too
 _GPU = re.compile(r"gpu\d*")
 _AVERAGED = re.compile(r"averaged over (?P<number>\d+(?:\.\d+)?) (?P<unit>ms|s)\b")
 
@@ -371,7 +371,8 @@ def sources(channels: Iterable[str]) -> list[Source]:
         if match is None or _NO_POWER.search(match["what"]):
             continue
         whole = match["what"] in _WHOLE
-        name = match["source"] if whole else f"{match['source']}_{_plain(match['what'])}"
+        what = re.sub(r"[^a-z0-9]+", "_", match["what"].lower()).strip("_")  # `VDD_CPU-0`: figures have plain names
+        name = match["source"] if whole else f"{match['source']}_{what}"
         kept = found.setdefault(name, {"of": match["source"], "part": "" if whole else "part"})
         # An instant field goes before an average one: `power_w` is sorted after `power_average_w`.
         kept["watts" if match["unit"] == "w" else "joules"] = channel
@@ -396,11 +397,6 @@ def widest(found: Sequence[Source]) -> tuple[Source, ...]:
 
 def scope_of(chosen: Sequence[Source]) -> str:
     return " and ".join(source.scope for source in chosen)
-
-
-def _plain(name: str) -> str:
-    """`VDD_CPU-0` as `vdd_cpu_0`: figures have plain names."""
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
 
 
 STEPS, RUN, SHARED = "the measured steps", "the whole run", "the time in which all tenants worked"
@@ -463,3 +459,57 @@ def _of_steps(marks: Sequence[Mark], steps: Steps) -> Span | None:
     is_whole = len(passes_ns) > 1 and measured.begin_ns.max() < passes_ns.max()
     whole = int((passes_ns > begin_ns).sum()) if is_whole else 0
     return Span(begin_ns, end_ns, STEPS, steps=len(numbers), epochs=whole or None)
+
+
+# Joules of a suspended device, from the counter of a meter at the socket: it goes on, and nothing of ours does.
+#
+# Such a counter may be coarse (1 Wh) or renewed once a minute, so that it is known exactly only when it moves. It is
+# read at its last move before the sleep and at its first one after it, and what the device drew awake between the two
+# is taken off: the meter's power then, over the time on the clock that stands still in a sleep.
+
+STALE_S = 5.0  # after waking, a meter's program may first hand over what came in while nobody took it
+
+
+def asleep(evidence: Evidence) -> tuple[dict[str, float], dict[str, Any]]:
+    """The figures of the sleep, if they may be claimed, and what is known of it, as facts."""
+    slept_s = evidence.facts.get("slept_s", 0.0)
+    found = drawn(evidence.series, steps_ns(evidence.marks), slept_s)
+    facts = {"source": "external", "scope": SCOPES["external"], "window": "the time asleep", "window_s": slept_s,
+             "claimed": not isinstance(found, str), "doubts": [], "suspicions": []}  # fmt: skip
+    if isinstance(found, str):
+        return {}, {**facts, "doubts": [Ruling("energy.asleep", "note", "external", found).as_json()]}
+    joules, bound_j = found
+    metrics = {"energy_j": joules, "energy_bound_share": bound_j / joules, "energy_window_s": slept_s,
+               "power_mean_w": joules / slept_s}  # fmt: skip
+    return metrics, {**facts, "sources": {"external": {"by": "counter", "counter_j": joules, "bound_j": bound_j}}}
+
+
+def drawn(
+    series: Mapping[str, tuple[Times, Values]], window: Window | None, slept_s: float
+) -> tuple[float, float] | str:
+    """Joules, and how far off they may be; a sentence where the series do not tell. `window`: of the whole sleep."""
+    if window is None or slept_s <= THRESHOLDS.sleep_s:
+        return "the device did not sleep."
+    if METER_J not in series:
+        return "no meter at the socket counted on while the device slept (`external: {energy: COLUMN}`)."
+    (t_ns, joules), (power_ns, watts) = series[METER_J], series[METER_W]
+    if (np.diff(joules) < 0).any():
+        return "the meter's counter fell back (reset?)."
+    awake_ns = window[1] + round(STALE_S * 1e9)
+    moves = np.flatnonzero(np.diff(joules)) + 1  # the readings that have a new value
+    before, after = moves[t_ns[moves] <= window[0]], moves[t_ns[moves - 1] >= awake_ns]
+    if not len(before) or not len(after):
+        return (
+            f"the meter's counter did not move {'after' if len(before) else 'before'} the sleep: make `settle` longer."
+        )
+    first, last = before[-1], after[0]
+    seen = (power_ns >= t_ns[first]) & ((power_ns <= window[0]) | (power_ns >= awake_ns)) & (power_ns <= t_ns[last])
+    highest_w = float(watts[(power_ns >= t_ns[first]) & (power_ns <= t_ns[last])].max())  # also while it woke up
+    if joules[-1] - joules[last] > 2 * highest_w * (t_ns[-1] - t_ns[last]) / 1e9 + (joules[last] - joules[last - 1]):
+        return "after the sleep the meter first handed over old values of its counter."
+    unseen_ns = power_ns[power_ns >= awake_ns].min() - power_ns[power_ns <= window[0]].max()
+    drawn_j = float(joules[last] - joules[first]) - float(watts[seen].mean()) * float(t_ns[last] - t_ns[first]) / 1e9
+    bound_j = highest_w * float(2 * np.median(np.diff(t_ns)) + unseen_ns) / 1e9
+    if drawn_j * THRESHOLDS.energy_bound_share < bound_j:
+        return f"too short: the edges leave {bound_j:.0f} J of {drawn_j:.0f} J open; make `duration` longer."
+    return drawn_j, bound_j

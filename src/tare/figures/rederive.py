@@ -17,13 +17,13 @@ from weakref import WeakKeyDictionary
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.figures.energy import CLOCKS, Energy, energy_of_trial
-from tare.figures.evidence import Evidence, shared_metrics
-from tare.figures.gpu import activity_metrics
+from tare.figures.evidence import THRESHOLDS, Evidence, shared_metrics
 from tare.figures.power_series import RUN, SHARED
 from tare.figures.steps import (
     COUNTED,
     PHASES,
     Steps,
+    activity_metrics,
     counter_metrics,
     job_metrics,
     phase_metrics,
@@ -34,7 +34,6 @@ from tare.figures.steps import (
     windows_of,
     without_stops,
 )
-from tare.figures.thresholds import THRESHOLDS
 from tare.parts.protocols import Mark, Recorder
 from tare.records.intervals import MarkColumns, MarkRows, begin_with
 from tare.records.model import Record
@@ -241,12 +240,15 @@ def rederive(store: Store, record: Record) -> Rederived:
     steps = steps_in(evidence.marks, evidence.facts)
     version = record.facts.get("thresholds", {}).get("version", 1)
     energy = energy_of_trial(record.settings, evidence, steps, version)
-    found = _finite(figures(evidence, steps, energy))
+    # As a record keeps them: what is no number is absent.
+    found = {name: value for name, value in figures(evidence, steps, energy).items() if math.isfinite(value)}
     said = reported_figures(evidence).keys() & record.metrics.keys()
     taken = _taken(record, found, evidence)
     kept = {name: value for name, value in record.metrics.items() if name not in taken}
-    found = {name: value for name, value in found.items() if name not in taken and not _came_later(name, record)}
-    pairs = [*_pairs(kept, found)]
+    # A phase that the record lacks came later: an older tare did not take a run apart.
+    came_later = {name for name in PHASES if name not in record.metrics}
+    found = {name: value for name, value in found.items() if name not in taken and name not in came_later}
+    pairs: list[tuple[str, Any, Any]] = [(name, kept.get(name), found.get(name)) for name in {**kept, **found}]
     if energy is not None:
         # Sentences and names are not figures, and an older tare may have called them otherwise.
         stored, again = (dict(_numbers(facts, "energy")) for facts in (record.facts.get("energy", {}), energy.facts))
@@ -284,16 +286,6 @@ def _taken(record: Record, found: Mapping[str, float], evidence: SealedEvidence)
     return taken
 
 
-def _came_later(name: str, record: Record) -> bool:
-    """A phase that the record lacks: an older tare did not take a run apart."""
-    return name in PHASES and name not in record.metrics
-
-
-def _pairs(stored: Mapping[str, float], derived: Mapping[str, float]) -> Iterator[tuple[str, Any, Any]]:
-    for name in dict.fromkeys([*stored, *derived]):
-        yield name, stored.get(name), derived.get(name)
-
-
 def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
     """Every number in plain data, under its path."""
     if isinstance(value, Mapping):
@@ -323,11 +315,6 @@ def _quantiles(name: str, stored: Sequence[float], derived: Sequence[float]) -> 
         if not _same(*pair, relative=SIX_DIGITS):
             return (f"{name}.quantile[{place}]", *pair)
     return f"{name}.quantiles", len(stored), len(derived)
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """As a record keeps them: what is no number is absent."""
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
 
 
 def _same(stored: Any, derived: Any, relative: float = RELATIVE, absolute: float = ABSOLUTE) -> bool:

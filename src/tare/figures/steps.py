@@ -197,21 +197,13 @@ def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[s
     steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
     if isinstance(steps, int) and steps > 0 and isinstance(cpu_s, int | float):
         metrics["cpu_step_s"] = float(cpu_s) / steps
-    return metrics | _mean_step(outcome) | _said(outcome)
-
-
-def _said(outcome: Mapping[str, Any]) -> dict[str, float]:
-    """Figures that a built-in program already calls by their names: those of inference, and LoadGen's."""
+    metrics |= _mean_step(outcome)
+    # Figures that a built-in program already calls by their names: those of inference, and LoadGen's.
     reported = outcome.get("metrics")
-    return (
-        {name: float(value) for name, value in reported.items() if _is_figure(value)}
-        if isinstance(reported, dict)
-        else {}
-    )
-
-
-def _is_figure(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    for name, value in reported.items() if isinstance(reported, dict) else ():
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            metrics[name] = float(value)
+    return metrics
 
 
 def _mean_step(outcome: Mapping[str, Any]) -> dict[str, float]:
@@ -315,6 +307,51 @@ def _total(found: Intervals) -> float | None:
 
 def _between(begin_ns: object, end_ns: object, before_s: float = 0.0) -> float | None:
     return (end_ns - begin_ns) / 1e9 + before_s if isinstance(begin_ns, int) and isinstance(end_ns, int) else None
+
+
+# What a trial's GPUs did in the declared window, by CUPTI's activity
+
+ACTIVITY_FACT = "gpu_activity"  # what tare_inside/activity.py left beside the marks
+_SHARES = {"busy_share": "gpu_busy_share", "between_share": "gpu_between_share", "idle_share": "gpu_idle_share"}
+_COUNTS = {"kernels": "gpu_kernels", "pageable_copies": "gpu_pageable_copies"}
+_WAITED_FOR_THE_HOST = ("gpu_launch_share", "gpu_sync_share")
+_MOST_PER_CALL_S = 15e-6  # that the profiler adds; 11 were seen of LeNet-5, 2 to 6 of BERT-large
+
+
+def activity_metrics(facts: Mapping[str, Any], step_s: float | None = None) -> dict[str, float]:
+    """The shares of a step, and how many kernels, waiting calls and pageable copies it has.
+
+    In slices the window holds stops, in which others have the GPU: nothing is said of it.
+    """
+    found = None if FACT in facts else facts.get(ACTIVITY_FACT)
+    if not isinstance(found, Mapping) or "busy_share" not in found:
+        return {}
+    metrics = {metric: float(found[name]) for name, metric in _SHARES.items() if name in found}
+    metrics |= {f"gpu_{why}_share": float(share) for why, share in found.get("idle_for", {}).items()}
+    if found.get("window_s", 0) > 0:
+        metrics["gpu_copying_share"] = float(found.get("copy_s", 0.0)) * found["steps"] / found["window_s"]
+    if step_s is not None and "step_s" in found:  # an older tare kept none, and told the shares of its window
+        metrics = _without_the_profiler(metrics, found, step_s)
+    metrics |= {metric: float(found[name]) for name, metric in _COUNTS.items() if name in found}
+    metrics["gpu_syncs"] = float(sum(found.get("synchronising", {}).values()))
+    return metrics
+
+
+def _without_the_profiler(shares: Mapping[str, float], found: Mapping[str, Any], step_s: float) -> dict[str, float]:
+    """The shares of a step outside the window, where they are shorter: the profiler slows the host's calls only.
+
+    A kernel takes as long as before. What the GPU waited for the host is shorter by the difference: at most all of it,
+    and no more than the profiler can have added. The rest is of other causes: the loader's start, the next request.
+    """
+    window_step_s, per_step = float(found["step_s"]), (found.get("copies", {}), found.get("synchronising", {}))
+    calls = float(found.get("launches", 0.0)) + sum(sum(each.values()) for each in per_step)
+    waited = sum(shares.get(name, 0.0) for name in _WAITED_FOR_THE_HOST)
+    taken = min(max(1 - step_s / window_step_s, 0.0), waited, calls * _MOST_PER_CALL_S / window_step_s)
+    if not 0 < taken < 1:
+        return dict(shares)
+    kept = dict.fromkeys(_WAITED_FOR_THE_HOST, 1 - taken / waited)
+    kept["gpu_idle_share"] = 1 - taken / shares["gpu_idle_share"]
+    return {name: share * kept.get(name, 1.0) / (1 - taken) for name, share in shares.items()}
 
 
 # A trial in slices: when its processes ran, which of its steps may be used, and times without the stops.

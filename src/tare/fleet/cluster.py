@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError, pip_install
 from tare.fleet.dask_processes import Host, Processes, allow_many_files, groups, refuse_code
-from tare.records.trials import grouped
+from tare.records.model import grouped
 
 GONE = (
     "dask's scheduler is gone, so the run over the fleet has ended. The devices finish the trials that they are at and "

@@ -25,13 +25,12 @@ from tare.base.rulings import obstacle
 from tare.base.sides import side_of
 from tare.base.text import count_text, duration_text, printed_text, telling_lines, time_text
 from tare.drivers.tracing import tracefs
-from tare.figures.thresholds import THRESHOLDS
+from tare.figures.evidence import THRESHOLDS
 from tare.parts.protocols import Probe
 from tare.plan.check import groups
 from tare.plan.matrix import Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
-from tare.records.model import AA_REPEAT, FINISHED, USABLE, Record, State
+from tare.records.model import AA_REPEAT, FAILED, FINISHED, USABLE, Record, State, started_s
 from tare.records.store import Store
-from tare.records.trials import FAILED, started_s
 from tare.studies.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial

@@ -13,7 +13,7 @@ from typing import Any
 from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError
 from tare.base.rulings import Ruling, obstacle
-from tare.figures.thresholds import THRESHOLDS
+from tare.figures.evidence import THRESHOLDS
 from tare.fleet.cluster import Cluster
 from tare.fleet.exchange import (
     PATIENCE_S,

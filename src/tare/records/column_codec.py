@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.records.model import MadeWhenAsked
+from tare.records.model import MadeOnce
 
 if TYPE_CHECKING:
     from tare.records.model import Json
@@ -175,8 +176,11 @@ def _integers(values: Array) -> tuple[Array, int]:
     with np.errstate(invalid="ignore", over="ignore"):
         for scale in _SCALES:
             scaled = np.round(values * scale)
-            if bool((np.abs(scaled) < _EXACT).all()) and np.array_equal((scaled / scale).view(np.int64), bits):
-                return scaled.astype(np.int64), scale
+            if not bool((np.abs(scaled) < _EXACT).all()):
+                continue
+            integers = scaled.astype(np.int64)
+            if np.array_equal((integers / scale).view(np.int64), bits):  # -0.0 has no integer, and is kept by its bits
+                return integers, scale
     return bits, 0
 
 
@@ -212,8 +216,9 @@ def _begins(lengths: Sequence[int]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], ends[:-1]]).astype(np.int64) if len(ends) else ends
 
 
-def _used(words: Sequence[str | None], places: npt.NDArray[Any]) -> tuple[list[str | None], npt.NDArray[np.int32]]:
-    """Those of the words that occur, each once, and for each row which one it has."""
+def _used(words: Sequence[str | None], made: Callable[[], Array]) -> tuple[list[str | None], npt.NDArray[np.int32]]:
+    """Those of the words that occur, each once, and for each row which one it has; `made` has their places."""
+    places = made()
     is_used = np.zeros(len(words), bool)
     is_used[places] = True
     known: dict[str | None, int] = {}
@@ -223,27 +228,32 @@ def _used(words: Sequence[str | None], places: npt.NDArray[Any]) -> tuple[list[s
     return list(known), again[places]
 
 
-class PlainColumns(MadeWhenAsked[Array]):
+class PlainColumns(MadeOnce[Array]):
     """Columns of one length, each made once and never written: texts as objects, masked where one is missing.
 
     `coded` has of texts the different words, and which of them each row has; `made` has places in `words`, from 1.
+    `by_channel` has the same of readings, where they were kept so.
     """
 
-    def __init__(self, made: Mapping[str, Callable[[], Array]], words: Mapping[str, Sequence[str]]) -> None:
+    def __init__(
+        self,
+        made: Mapping[str, Callable[[], Array]],
+        words: Mapping[str, Sequence[str]],
+        by_channel: Mapping[str, tuple[Array, Array]] | None = None,
+    ) -> None:
         super().__init__(made)
-        self._found: dict[str, Array] = {}
-        self.coded = {name: _used([None, *words[name]], made[name]()) for name in made if name in words}
+        named = words.keys() & made
+        self.coded = MadeOnce({name: partial(_used, [None, *words[name]], made[name]) for name in named})
+        self.by_channel = by_channel
 
     def __getitem__(self, name: str) -> Array:
         if name not in self._found:
-            self._found[name] = _texts(*self.coded[name]) if name in self.coded else super().__getitem__(name)
-            self._found[name].flags.writeable = False  # whoever asks next is given the same
+            if name in self.coded:
+                self._found[name] = _texts(*self.coded[name])
+            super().__getitem__(name).flags.writeable = False  # whoever asks next is given the same
         return self._found[name]
 
 
-def _texts(words: Sequence[str | None], places: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    texts: npt.NDArray[Any] = np.array([*words, ""], object)[places]  # never without a word: it stays of objects
-    if None not in words:
-        return texts
-    masked: npt.NDArray[Any] = np.ma.array(texts, mask=places == words.index(None))
-    return masked
+def _texts(words: Sequence[str | None], places: npt.NDArray[Any]) -> Array:
+    texts: Array = np.array([*words, ""], object)[places]  # never without a word: it stays of objects
+    return np.ma.array(texts, mask=places == words.index(None)) if None in words else texts

@@ -307,12 +307,9 @@ def _refuse_what_is_there(root: Path) -> None:
     names = {path.name for path in root.iterdir()}
     if STORE_FILE in names:
         raise StoreError(f"{root}: there is a store here already. Open it, or name another folder.")
-    if foreign := sorted(name for name in names if not _is_begun(name)):
+    begun = {name for name in names if name in _BEGUN or name.startswith((HALF_MADE, CATALOGUE_FILE))}
+    if foreign := sorted(names - begun):
         raise StoreError(f"{root}: the folder is not empty ({', '.join(foreign[:3])}). Name a new or an empty one.")
-
-
-def _is_begun(name: str) -> bool:
-    return name in _BEGUN or name.startswith((HALF_MADE, CATALOGUE_FILE))
 
 
 def _fill(root: Path, study: Json, text: str) -> None:

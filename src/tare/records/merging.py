@@ -12,11 +12,10 @@ from typing import TypeAlias
 
 from tare.base.errors import StoreError
 from tare.base.files import HALF_MADE, explained, make_folder, publish_all, remove_folder, settle_file, write_files
-from tare.records.model import Record
+from tare.records.model import Record, usable_trials
 from tare.records.schema import MANIFEST_FILE, TRIALS_FOLDER
 from tare.records.sealed import Sealed, folder_name, keys_in, open_sealed, verify_sealed
 from tare.records.store import Store
-from tare.records.trials import usable_trials
 
 Arrived: TypeAlias = tuple[Sealed, Mapping[str, memoryview]]  # a trial that came as bytes, and its files
 _STAGING = f"{HALF_MADE}merge"
@@ -86,7 +85,8 @@ class Intake:
         found, sources = Merged(), [folder / folder_name(*key) for key in sorted(keys_in(folder))]
         for start in range(0, len(sources), _TOGETHER):
             some = sources[start : start + _TOGETHER]
-            for merged in self._together(sum(map(_size_bytes, some)), partial(self._copied, some)):
+            need_bytes = sum(path.stat().st_size for each in some for path in each.iterdir() if path.is_file())
+            for merged in self._together(need_bytes, partial(self._copied, some)):
                 found += merged
         return found
 
@@ -180,10 +180,6 @@ def _manifest(folder: Path) -> bytes:
         return (folder / MANIFEST_FILE).read_bytes()
     except OSError:
         return b""
-
-
-def _size_bytes(sealed: Path) -> int:
-    return sum(path.stat().st_size for path in sealed.iterdir() if path.is_file())
 
 
 def changed_since(records: Iterable[Record], begun: str, now: Mapping[str, str | None]) -> list[str]:

@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tare.base import strict_json
 from tare.base.errors import NoSuchInput, StoreError
-from tare.base.files import FULL, HALF_MADE, NEW_FILE, explained, free_bytes, give_to_user, make_parents, size_text
+from tare.base.files import (
+    FULL,
+    HALF_MADE,
+    NEW_FILE,
+    explained,
+    free_bytes,
+    give_to_user,
+    make_parents,
+    size_text,
+)
 from tare.records.schema import (
     MANIFEST_FILE,
     PACK_SUFFIX,
@@ -39,8 +48,6 @@ from tare.records.unpack import MOST_BYTES, MOST_MEMBERS
 if TYPE_CHECKING:
     from tare.records.store import Store
 
-
-SUFFIX = PACK_SUFFIX
 _PRESET = 6  # of xz: more takes ten times the memory, and series are Parquet, which is compressed already
 
 Member: TypeAlias = tuple[str, Path | bytes]
@@ -62,7 +69,18 @@ def pack(store: Store, output: Path, thinning: Thinning | None = None) -> Packed
         raise StoreError(f"{store.path}: a damaged store is not packed. {' '.join(problems)}")
     trials = sorted(keys_in(store.root / TRIALS_FOLDER))
     folders = [store.root / TRIALS_FOLDER / folder_name(*key) for key in trials]
-    members = sorted([*_of_the_study(store), *_of_trials(folders, thinning)], key=lambda member: member[0])
+    members: list[Member] = [
+        (STORE_FILE, store.root / STORE_FILE),
+        (STUDY_FILE, store.root / STUDY_FILE),
+        (PLAN_FILE, strict_json.dump(store.planned())),
+    ]
+    if thinning is not None:
+        members.append((THINNED_FILE, thinned_content(map(open_sealed, folders), thinning)))
+    else:
+        for folder in folders:
+            names = (*open_sealed(folder).files, MANIFEST_FILE)
+            members += ((f"{TRIALS_FOLDER}/{folder.name}/{name}", folder / name) for name in names)
+    members.sort(key=lambda member: member[0])
     _refuse_too_much(store.path, members)
     half_made = output.with_name(HALF_MADE + output.name)
     try:
@@ -74,21 +92,6 @@ def pack(store: Store, output: Path, thinning: Thinning | None = None) -> Packed
         with suppress(OSError):  # where it could not be written, there is nothing to remove
             half_made.unlink()
     return Packed(output, len(trials), output.stat().st_size, _left_behind(store))
-
-
-def _of_the_study(store: Store) -> Iterator[Member]:
-    yield STORE_FILE, store.root / STORE_FILE
-    yield STUDY_FILE, store.root / STUDY_FILE
-    yield PLAN_FILE, strict_json.dump(store.planned())
-
-
-def _of_trials(folders: Iterable[Path], thinning: Thinning | None) -> Iterator[Member]:
-    if thinning is not None:
-        yield THINNED_FILE, thinned_content(map(open_sealed, folders), thinning)
-        return
-    for folder in folders:
-        for name in (*open_sealed(folder).files, MANIFEST_FILE):
-            yield f"{TRIALS_FOLDER}/{folder.name}/{name}", folder / name
 
 
 @contextmanager
@@ -158,7 +161,7 @@ def stores_in(results: Path) -> list[Path]:
     if not results.is_dir():
         raise StoreError(what_is_there(results))
     folders = {path.parent for path in results.rglob(STORE_FILE)}
-    packs = {path for path in results.rglob(f"*{SUFFIX}") if path.is_file()}
+    packs = {path for path in results.rglob(f"*{PACK_SUFFIX}") if path.is_file()}
     if not folders | packs:
-        raise StoreError(f"{results}: no store in this folder, and no pack (*{SUFFIX}).")
+        raise StoreError(f"{results}: no store in this folder, and no pack (*{PACK_SUFFIX}).")
     return sorted(folders | packs)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 from tare.base.errors import StoreError
 from tare.base.files import settle_file
 from tare.records.model import MadeWhenAsked
+from tare.records.spool import storable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,6 +158,8 @@ def read_readings(path: Path | PlainColumns) -> dict[str, tuple[Times, Values]]:
     """The reverse of `write_readings`; a channel without a reading is absent."""
     import numpy as np
 
+    if not isinstance(path, Path) and path.by_channel is not None:
+        return dict(path.by_channel)
     found = _columns(path, "t_ns, channel, value")
     channel, times, values = found["channel"], found["t_ns"], found["value"]
     edges = [0, *(np.flatnonzero(channel[1:] != channel[:-1]) + 1).tolist(), len(channel)]
@@ -180,7 +183,7 @@ def write_marks(db: Any, path: Path, marks: Iterable[tuple[int, str, str | int, 
     times, names, edges, steps = zip(*marks, strict=True) if (marks := list(marks)) else ((), (), (), ())
     columns = {
         "t_ns": np.array(times, dtype=np.int64),
-        "name": np.array([_text(name) for name in names], dtype=object),
+        "name": np.array([storable(name) for name in names], dtype=object),
         "edge": np.array([_edge(edge) for edge in edges], dtype=object),
         "step": np.array(steps, dtype=np.int64),
     }
@@ -242,7 +245,7 @@ def _array(values: Any) -> npt.NDArray[Any]:
 
     array = np.asarray(values)
     if array.dtype.kind in "UO":
-        return np.array([None if value is None else _text(str(value)) for value in values], dtype=object)
+        return np.array([None if value is None else storable(str(value)) for value in values], dtype=object)
     return array
 
 
@@ -279,16 +282,14 @@ def _columns(path: Path | PlainColumns, names: str) -> Mapping[str, npt.NDArray[
     return found
 
 
-def _text(name: str) -> str:
-    return name.encode("utf-8", "backslashreplace").decode()
-
-
 def _edge(edge: str | int) -> str:
     word = EDGES[edge] if isinstance(edge, int) and 0 <= edge < len(EDGES) else edge
     if word not in EDGES:
         raise StoreError(f"a mark's edge is one of {', '.join(EDGES)}, not {edge!r}.")
     return word
 
+
+# Tables that recorders keep
 
 _FILE = re.compile(r"trace-([a-z0-9_]+)-([a-z0-9_]+)\.parquet")
 

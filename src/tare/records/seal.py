@@ -93,7 +93,8 @@ def _make_sealed(root: Path, spool: Path, content: Content) -> tuple[Record, str
     make_folder(half_made)
     try:
         damage = _write_series(half_made, spool, content)
-        _move_tables(spool / TABLES_FOLDER, half_made)
+        for path in sorted((spool / TABLES_FOLDER).glob("*.parquet")):
+            path.rename(half_made / path.name)  # on the disk already; from here on part of the sealed trial
         sentence = f"some of its readings could not be read back ({damage})."
         record = plain(content.record, [Ruling("readings.damaged", "note", "", sentence)] if damage else ())
         write_file(half_made / OUT_FILE, content.out.encode("utf-8", "surrogatepass"))
@@ -123,12 +124,6 @@ def _write_series(half_made: Path, spool: Path, content: Content) -> str | None:
     settle_file(half_made / MARKS_FILE)
     write_file(half_made / CHANNELS_FILE, strict_json.dump(channels))
     return damage
-
-
-def _move_tables(tables: Path, half_made: Path) -> None:
-    """They are on the disk already; from here on they belong to the sealed trial."""
-    for path in sorted(tables.glob("*.parquet")):
-        path.rename(half_made / path.name)
 
 
 def plain(record: Record, notes: Iterable[Ruling] = ()) -> Record:

@@ -252,7 +252,7 @@ class Shelf:
     def __init__(self, folder: Path, problems: list[str], known: Mapping[Key, Sealed]) -> None:
         self._folder = folder
         self._problems = problems
-        self._known = known  # trials that were opened before
+        self._known = known  # trials that were opened before; those of a thinned pack have no folders
         self._sealed: dict[Key, Sealed] = {}
         self._seen: set[Key] = set()
 
@@ -269,7 +269,7 @@ class Shelf:
     def seen(self, trial: str = "") -> set[Key]:
         """Every attempt that has a folder, whole or not; or those whose trials' ids begin like this."""
         try:
-            return keys_in(self._folder, trial)
+            return keys_in(self._folder, trial) | {key for key in self._known if key[0].startswith(trial)}
         except OSError as error:
             raise StoreError(f"{self._folder}: the sealed trials cannot be listed: {error.strerror}.") from error
 

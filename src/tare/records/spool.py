@@ -149,7 +149,7 @@ class _Ids(dict[str, int]):
         """Give an id to each (name, unit, kind, about) that has none yet: all of them or none."""
         new = {channel[0]: channel for channel in channels if channel[0] not in self}
         ids = {name: len(self) + place for place, name in enumerate(new)}
-        rows = [(ids[name], *(_storable(text) for text in channel)) for name, channel in new.items()]
+        rows = [(ids[name], *(storable(text) for text in channel)) for name, channel in new.items()]
         with self._db:
             self._db.execute("BEGIN")
             self._db.executemany("INSERT INTO channel VALUES (?, ?, ?, ?, ?)", rows)
@@ -160,7 +160,8 @@ class _Ids(dict[str, int]):
         return self[name]
 
 
-def _storable(text: str) -> str:
+def storable(text: str) -> str:
+    """The text as a file can hold it: half a surrogate pair is written out."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -19,8 +19,14 @@ from tare.base.files import explained
 from tare.base.sides import is_rehearsal
 from tare.records import seal
 from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
-from tare.records.model import Json, MadeWhenAsked, Record, State
-from tare.records.parquet import TableName
+from tare.records.model import Json, MadeWhenAsked, Record, State, grouped
+from tare.records.parquet import (
+    TableName,
+    columns_of,
+    read_distributions,
+    read_marks,
+    read_readings,
+)
 from tare.records.schema import (
     CATALOGUE_FILE,
     CHANNELS_FILE,
@@ -39,7 +45,6 @@ from tare.records.schema import (
 from tare.records.seal import Writer, plain, start
 from tare.records.sealed import Key, Shelf, Thinned, folder_name, keys_in, verify_sealed
 from tare.records.spool import read_channels, read_spool
-from tare.records.trials import grouped
 from tare.records.unpack import header_of, unpacked
 
 if TYPE_CHECKING:
@@ -111,7 +116,9 @@ class Store:
     def _sealed(self) -> list[Record]:
         sealed = (found.record for _, found in sorted(self._shelf.look().items()))
         attempts = grouped(sealed, lambda record: record.trial)
-        return [record for of_one in sorted(attempts.values(), key=_place) for record in of_one]
+        newest = [its[-1] for its in attempts.values()]
+        newest.sort(key=lambda record: (record.block, record.position, record.twin, record.trial))
+        return [record for each in newest for record in attempts[each.trial]]
 
     def states(self) -> dict[str, State]:
         """The state of each trial's newest attempt; of planned trials first, in the order of the plan."""
@@ -154,8 +161,6 @@ class Store:
 
     def readings(self, trial: str, attempt: int) -> dict[str, tuple[Times, Values]]:
         """Channel to (t_ns, value); of a trial that runs, what there is so far."""
-        from tare.records.parquet import read_readings
-
         if self._runs((trial, attempt)):
             return read_spool(self._spool_file((trial, attempt)))
         return read_readings(self._shelf.file((trial, attempt), READINGS_FILE))
@@ -180,8 +185,6 @@ class Store:
         self, trial: str, attempt: int, channels: Sequence[Mapping[str, Any]]
     ) -> dict[int, tuple[int, list[float]]]:
         """Count and quantiles of these channels, by their places, from the readings of a sealed trial."""
-        from tare.records.parquet import read_distributions
-
         counters = [place for place, channel in enumerate(channels) if channel["kind"] == "counter"]
         path = self._shelf.file((trial, attempt), READINGS_FILE)
         return read_distributions(path, [channel["name"] for channel in channels], counters)
@@ -193,7 +196,6 @@ class Store:
     def marks(self, trial: str, attempt: int) -> dict[str, npt.NDArray[Any]]:
         """The marks as columns: t_ns, name, edge, step."""
         from tare.records.intervals import MarkColumns
-        from tare.records.parquet import read_marks
 
         return MarkColumns(read_marks(self._shelf.file((trial, attempt), MARKS_FILE)))
 
@@ -209,8 +211,6 @@ class Store:
 
     def trace(self, trial: str, attempt: int, probe: str, table: str) -> Mapping[str, npt.NDArray[Any]]:
         """One of them, as columns; the recorder's docstring says what is in them."""
-        from tare.records.parquet import columns_of
-
         if (name := TableName(probe, table)) not in self.traces(trial, attempt):
             raise StoreError(f"trial {trial}: {probe} kept no table {table!r} of it.")
         return columns_of(self._shelf.file((trial, attempt), name.file))
@@ -341,8 +341,3 @@ class Store:
 
     def _spool_file(self, key: Key) -> Path:
         return self.root / SPOOL_FOLDER / folder_name(*key) / SPOOL_FILE
-
-
-def _place(attempts: list[Record]) -> tuple[int, int, int, str]:
-    newest = attempts[-1]
-    return newest.block, newest.position, newest.twin, newest.trial

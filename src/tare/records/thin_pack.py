@@ -49,14 +49,14 @@ if TYPE_CHECKING:
     from tare.records.column_codec import PlainColumns, Stream, StreamReader, StreamWriter
 
     Columns: TypeAlias = Mapping[str, npt.NDArray[Any]]
-    Made: TypeAlias = Mapping[str, Callable[[], npt.NDArray[Any]]]
-    Series: TypeAlias = tuple[Made, Mapping[str, Sequence[str]]]  # what `PlainColumns` are made of
+    Series: TypeAlias = Callable[[], PlainColumns]
 
 FORMAT = 2
 RESOLUTION_NS = 1000
 EVERY = 5  # readings: one of so many is kept of a channel that no figure needs in full
 _TEXTS = (MANIFEST_FILE, RECORD_FILE, CHANNELS_FILE, OUT_FILE, ERR_FILE)
 _MADE_AGAIN = ("count", "quantiles")
+_DESCRIBED = {"name", "unit", "kind"}
 _COLUMN = re.compile(r"[A-Za-z0-9_]{1,80}")
 _BETWEEN = "\n"  # a mark's name and its edge, as one word
 _WHOLE = "int64"
@@ -297,9 +297,7 @@ class HeldTrial(Sealed):
         return self.texts[name]
 
     def checked(self, name: str) -> PlainColumns:
-        from tare.records.column_codec import PlainColumns
-
-        return PlainColumns(*self.series[name])
+        return self.series[name]()
 
 
 def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTrial]:
@@ -328,13 +326,16 @@ def held(content: memoryview, folder: Path, most_bytes: int) -> Iterator[HeldTri
         for number, its in _table_in(reader, name, table, len(names)):
             series[number][name] = its
     reader.end()
+    known: set[bytes] = set()
     for name, unit_ns, text, columns in zip(names, units, texts, series, strict=True):
         sealed = Manifest.from_json(text.pop(MANIFEST_FILE))
         for file in (RECORD_FILE, OUT_FILE, ERR_FILE):
             if sealed.files[file].sha256 != entry_of(text[file]).sha256:
                 raise ValueError(f"{TRIALS_FOLDER}/{name}/{file} is not what was sealed (the checksum differs)")
-        if any(not {"name", "unit", "kind"} <= channel.keys() for channel in strict_json.load(text[CHANNELS_FILE])):
+        channels = text[CHANNELS_FILE]  # most trials of a pack have the same
+        if channels not in known and any(not each.keys() >= _DESCRIBED for each in strict_json.load(channels)):
             raise ValueError(f"{TRIALS_FOLDER}/{name}/{CHANNELS_FILE} has a channel without a name, a unit or a kind")
+        known.add(channels)
         record = record_in(folder / name, text[RECORD_FILE])
         files = {file: sealed.files[file] for file in (*text, *columns)}
         thinned = Thinned(unit_ns, sealed.files)
@@ -346,6 +347,7 @@ def expanded(trials: Mapping[Key, HeldTrial], spill: Path) -> dict[Key, Sealed]:
     made = {}
     with engine(spill) as db:
         for key, each in trials.items():
+            each.folder.mkdir(mode=0o700)
             for file, text in each.texts.items():
                 (each.folder / file).write_bytes(text)
             for file in each.series:
@@ -370,6 +372,8 @@ def _texts_in(content: memoryview, sizes: Json, count: int) -> tuple[memoryview,
 def _marks_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterator[Series]:
     import numpy as np
 
+    from tare.records.column_codec import PlainColumns
+
     kinds, steps, times = (reader.take(about[name]) for name in ("kinds", "steps", "times"))
     pairs = [word.rpartition(_BETWEEN) for word in kinds.words]
     is_named = kinds.is_text and kinds.whole.all() and all(edge in EDGES for _, _, edge in pairs)
@@ -383,11 +387,11 @@ def _marks_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterat
     split = np.split(apart, np.cumsum(kinds.lengths)[:-1]) if units else []
     for unit_ns, kind, step, t in zip(units, kinds.each(), steps.each(), split, strict=True):
         t_ns = np.cumsum(t) * unit_ns
-        yield _as_made({"t_ns": t_ns, "name": kind, "edge": kind, "step": step}), words
+        columns = {"t_ns": t_ns, "name": kind, "edge": kind, "step": step}
+        yield partial(PlainColumns, {name: partial(np.asarray, column) for name, column in columns.items()}, words)
 
 
 def _readings_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Iterator[Series]:
-    import numpy as np
 
     from tare.records.column_codec import refuse_strange
 
@@ -405,18 +409,28 @@ def _readings_in(reader: StreamReader, about: Json, units: Sequence[int]) -> Ite
                 reader.count(len(value))  # its times are those of another, and are made again
             if len(value) != len(clocks[number][clock]):
                 raise ValueError(f"{name!r} has not as many values as times")
+            value.flags.writeable = clocks[number][clock].flags.writeable = False  # whoever asks next is given the same
             found[number].append((place, clocks[number][clock], value))
     words = {"channel": [channel["name"] for channel in about]}
     refuse_strange(words["channel"])
     for series in found:
-        columns = {
-            "t_ns": np.concatenate([t_ns for _, t_ns, _ in series] or [np.empty(0, np.int64)]),
-            "channel": np.repeat([place for place, _, _ in series], [len(t_ns) for _, t_ns, _ in series]).astype(
-                np.int64
-            ),
-            "value": np.concatenate([values for _, _, values in series] or [np.empty(0, np.float64)]),
-        }
-        yield _as_made(columns), words
+        yield partial(_readings_of, series, words)
+
+
+def _readings_of(series: Sequence[tuple[int, Any, Any]], words: Mapping[str, Sequence[str]]) -> PlainColumns:
+    """One trial's: the place of each channel's name, its times and its values, one channel after another."""
+    import numpy as np
+
+    from tare.records.column_codec import PlainColumns
+
+    sizes = [len(t_ns) for _, t_ns, _ in series]
+    made = {
+        "t_ns": lambda: np.concatenate([t_ns for _, t_ns, _ in series] or [np.empty(0, np.int64)]),
+        "channel": lambda: np.repeat(np.array([place for place, _, _ in series], np.int64), sizes),
+        "value": lambda: np.concatenate([values for _, _, values in series] or [np.empty(0, np.float64)]),
+    }
+    names = words["channel"]
+    return PlainColumns(made, words, {names[place - 1]: (t_ns, values) for place, t_ns, values in series if len(t_ns)})
 
 
 def _numbers_in(about: Json, count: int) -> list[int]:
@@ -428,6 +442,8 @@ def _numbers_in(about: Json, count: int) -> list[int]:
 
 
 def _table_in(reader: StreamReader, name: str, about: Json, count: int) -> Iterator[tuple[int, Series]]:
+    from tare.records.column_codec import PlainColumns
+
     different = {column.lower() for column in about["columns"] if _COLUMN.fullmatch(column)}  # as DuckDB tells them
     if TableName.of(name) is None or len(different) < len(about["columns"]):
         raise ValueError(f"{name!r} is no table of a trial")
@@ -447,7 +463,7 @@ def _table_in(reader: StreamReader, name: str, about: Json, count: int) -> Itera
         reader.count(sum(counts) * len(columns))
     for place, number in enumerate(_numbers_in(about, count)):
         made = {column: partial(_rows_of, each, place, runs, column == rises) for column, each in columns.items()}
-        yield number, (made, words)
+        yield number, partial(PlainColumns, made, words)
 
 
 def _rows_of(stream: Stream, place: int, runs: Stream | None, rises: bool) -> npt.NDArray[Any]:
@@ -456,9 +472,3 @@ def _rows_of(stream: Stream, place: int, runs: Stream | None, rises: bool) -> np
 
     values = stream.of(place) if runs is None else np.repeat(stream.of(place), runs.of(place))
     return values + np.arange(len(values)) if rises else values
-
-
-def _as_made(columns: Columns) -> Made:
-    import numpy as np
-
-    return {name: partial(np.asarray, column) for name, column in columns.items()}

@@ -24,7 +24,10 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from tare.base.errors import StoreError
-from tare.base.files import explained, new_folder
+from tare.base.files import (
+    explained,
+    new_folder,
+)
 from tare.records.schema import (
     MANIFEST_FILE,
     PLAN_FILE,
@@ -309,15 +312,12 @@ def _take(stream: _Stream, size_bytes: int, path: Path) -> None:
 
 
 def _held(folder: Path) -> dict[Key, HeldTrial]:
-    """The trials of a thinned pack; each gets a folder without files: that tells that it is there."""
-    trials = folder / TRIALS_FOLDER
+    """The trials of a thinned pack; their folders are names that are nowhere."""
     with _refused_if_damaged():
         with (folder / THINNED_FILE).open("rb") as file:
             content = memoryview(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
-        found = {(each.record.trial, each.record.attempt): each for each in held(content, trials, MOST_BYTES)}
-    for each in found.values():
-        each.folder.mkdir(mode=0o700, exist_ok=True)
-    return found
+        trials = held(content, folder / TRIALS_FOLDER, MOST_BYTES)
+        return {(each.record.trial, each.record.attempt): each for each in trials}
 
 
 @contextmanager

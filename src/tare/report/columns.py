@@ -10,7 +10,7 @@ from os.path import commonprefix
 
 from tare.base.columns import cut, display_width, pad, wrap
 from tare.base.text import safe_text
-from tare.records.trials import grouped
+from tare.records.model import grouped
 
 Paint = Callable[[str], str]  # puts colour around a text that is already cut and padded
 

@@ -16,8 +16,7 @@ from tare.analysis.selection import fit_for
 from tare.analysis.work import Place, places_of
 from tare.base.errors import StudyError, TareError
 from tare.base.rulings import Ruling
-from tare.records.model import AA_REPEAT, Record
-from tare.records.trials import DEVICE, TYPE, StoreTrials, grouped, usable_trials
+from tare.records.model import AA_REPEAT, DEVICE, TYPE, Record, StoreTrials, grouped, usable_trials
 from tare.report.figure import level_number
 from tare.report.text.trials import flat_pairs, plain_text
 

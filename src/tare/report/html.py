@@ -36,9 +36,8 @@ from tare.analysis.sentences import (
 )
 from tare.base.columns import NUMBER_AND_UNIT
 from tare.base.text import count_text, cpu_text, metric_name, safe_text
-from tare.records.model import Record
+from tare.records.model import Record, grouped
 from tare.records.store import Store
-from tare.records.trials import grouped
 from tare.report.charts.effects import waterfall_reading
 from tare.report.charts.every import FigureMaker, figures, in_groups
 from tare.report.evidence import (

@@ -24,7 +24,7 @@ from tare.analysis.sentences import (
 from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.analysis.work import Place
 from tare.base.text import count_text, effect_text, quantity_text, safe_text, share_text
-from tare.records.trials import grouped
+from tare.records.model import grouped
 from tare.report.evidence import ReportRow, level_numbers, place_of
 from tare.report.layout import MOST_TOLD, in_words, some_of
 from tare.report.text.verdict import medians_of

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from tare.base.errors import TrialError
 from tare.base.host import Host
 from tare.drivers.kernel_files import Sensor, sensors_by_word, temperatures_c, within
-from tare.figures.thresholds import THRESHOLDS
+from tare.figures.evidence import THRESHOLDS
 from tare.parts.probes.thermal import Temperature
 from tare.parts.protocols import Json, Probe
 from tare.records.model import Record

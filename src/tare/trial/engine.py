@@ -19,10 +19,9 @@ from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_insid
 from tare.base.rulings import Ruling
 from tare.base.secrets import Scrubber, collecting, masked_env
 from tare.figures.energy import energy_of_trial
-from tare.figures.gpu import FACT as ACTIVITY_FACT
+from tare.figures.evidence import THRESHOLDS
 from tare.figures.rederive import figures
-from tare.figures.steps import steps_in
-from tare.figures.thresholds import THRESHOLDS
+from tare.figures.steps import ACTIVITY_FACT, steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.matrix import PlannedTenant, Trial
 from tare.records.model import Record

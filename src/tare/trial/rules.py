@@ -12,8 +12,8 @@ import numpy as np
 from tare.base.errors import DeviceLost
 from tare.base.rulings import Ruling, read_rulings
 from tare.figures.energy import energy_trouble, power_trouble
+from tare.figures.evidence import Thresholds
 from tare.figures.power_series import PARTIAL
-from tare.figures.thresholds import Thresholds
 from tare.trial.state import TrialState
 from tare_inside.programs.cold_epochs import COLD_SHARE
 

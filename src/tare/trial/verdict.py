@@ -15,9 +15,8 @@ from tare.base.errors import LineLost
 from tare.base.host import Exit
 from tare.base.rulings import Ruling, Weight
 from tare.base.text import failure_line, telling_lines
-from tare.figures.evidence import overlap_ns, run_ns, steps_ns, within
+from tare.figures.evidence import THRESHOLDS, Thresholds, overlap_ns, run_ns, steps_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
-from tare.figures.thresholds import THRESHOLDS, Thresholds
 from tare.plan.check import GPU
 from tare.plan.matrix import Cell, Trial
 from tare.records.model import State

@@ -9,9 +9,9 @@ from some_records import MARKS, draft
 from tare.analysis.choose.configurations import base_factor
 from tare.analysis.observations import columns_of, observations, source_notes, usable_attempts
 from tare.base.errors import StudyError
+from tare.records.model import started_s
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.trials import started_s
 
 
 def table(folder: Path, text: str, name: str = "modes.csv") -> Path:

@@ -16,8 +16,7 @@ from paper_results import write_store
 from tare.analysis.resources.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
 from tare.analysis.weighing import stall_parts
 from tare.base.errors import StudyError
-from tare.records.model import Record
-from tare.records.trials import TrialRow
+from tare.records.model import Record, TrialRow
 from tare.report.text.analyse import anatomy_text
 
 

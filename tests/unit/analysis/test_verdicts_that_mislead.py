@@ -19,8 +19,7 @@ from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.analysis.work import is_counted, is_per_step, need_like_work, samples_of, unlike_work
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
-from tare.records.model import Record
-from tare.records.trials import TrialRow
+from tare.records.model import Record, TrialRow
 from tare.report.export import gate
 from tare.report.html import answers_of
 from tare.report.text.verdict import verdict_text

@@ -19,8 +19,8 @@ from click.testing import CliRunner
 import recorded_stores
 from tare.analysis.observations import idle_of
 from tare.base.errors import StoreError, TareError
+from tare.cli import store as thinning
 from tare.cli import tare as verbs
-from tare.cli.store import thin as thinning
 from tare.parts.find import find
 from tare.records.schema import THINNED_FILE
 from tare.records.store import Store

@@ -19,7 +19,7 @@ import sweeps
 from sweeps import EIGHTHS
 from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import tare as verbs
-from tare.cli.store import READING
+from tare.cli.store.verify import READING
 from tare.records.pack import pack, stores_in
 from tare.records.sealed import manifest_for
 from tare.records.store import Store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tare.figures.asleep import STALE_S, drawn
+from tare.figures.power_series import STALE_S, drawn
 
 NS = 1_000_000_000
 AWAKE_W, SETTLE_S, STOPPING_S = 8.0, 120, 2.0

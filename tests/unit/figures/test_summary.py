@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tare.figures.gpu import activity_metrics
-from tare.figures.steps import PHASES, START_UP, counter_metrics, job_metrics, phase_metrics, step_metrics, steps_from
+from tare.figures.steps import (
+    PHASES,
+    START_UP,
+    activity_metrics,
+    counter_metrics,
+    job_metrics,
+    phase_metrics,
+    step_metrics,
+    steps_from,
+)
 from tare.parts.protocols import Mark
 
 MS = 1_000_000

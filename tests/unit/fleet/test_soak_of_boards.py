@@ -19,9 +19,8 @@ from tare.fleet.inventory import Device, factors, on_device
 from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.papers.claims.model import HOLDS
 from tare.plan.matrix import Trial, cells, trials
-from tare.records.model import Record
+from tare.records.model import Record, grouped
 from tare.records.store import Store
-from tare.records.trials import grouped
 from tare.report.charts.resources import epochs_figure
 from tare.report.figure import as_file
 from tare.studies.load import at_every_scale

@@ -188,7 +188,7 @@ def test_a_trial_of_a_lean_device_may_have_waited_for_the_device_too(tmp_path):
 
 
 def test_the_device_says_that_a_trial_hangs_before_the_controller_gives_it_up():
-    from tare.figures.thresholds import THRESHOLDS
+    from tare.figures.evidence import THRESHOLDS
     from tare.fleet.run import _MARGIN_S
 
     assert 1 + THRESHOLDS.rerun_limit == device._RUNS

@@ -11,8 +11,7 @@ import numpy as np
 from analysis_figures import record
 from tare.papers.claims.deciding import answers, every_claim
 from tare.papers.claims.model import Answer
-from tare.records.model import Record
-from tare.records.trials import StoreTrials
+from tare.records.model import Record, StoreTrials
 
 DEVICE = {"cpu": "Neoverse", "machine": "aarch64", "kernel": "6.1", "memory_bytes": 32_000_000_000}
 

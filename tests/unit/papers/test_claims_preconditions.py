@@ -14,7 +14,7 @@ from claimed import Cell, answer, stores, trials
 
 from tare.papers.claims.model import Population
 from tare.papers.claims.s2 import background_grows_with_tenants
-from tare.records.trials import StoreTrials, TrialRow
+from tare.records.model import StoreTrials, TrialRow
 
 MODEL, BATCH, DEVICE = "workload.model", "workload.batch", "workload.device"
 IDLE, SATURATION = "s4.bare-without-idle-core-can-be-slower", "s3.larger-batches-until-saturation"

@@ -14,7 +14,7 @@ from claimed import DEVICE, Cell, answer, stores, trials
 from tare.base.errors import StudyError
 from tare.papers.claims.deciding import answers, by_device, claims_of, every_claim, populations
 from tare.papers.claims.model import Series, pooled, rising, trend
-from tare.records.trials import StoreTrials
+from tare.records.model import StoreTrials
 
 # The list of mission.md, "The take-aways that `claims` knows", and the papers' further ones: one id for each statement.
 TAKE_AWAYS = {

@@ -18,7 +18,7 @@ from tare.papers.pages.rows import ours_text
 from tare.papers.tables.model import ByClaim, paper
 from tare.papers.tables.picking import called, setting
 from tare.papers.tables.rows import NOT_HERE, answered, layers, studies_of
-from tare.records.trials import StoreTrials
+from tare.records.model import StoreTrials
 
 TAX = "s0-container-tax"
 

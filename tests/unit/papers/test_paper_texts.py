@@ -17,7 +17,7 @@ from tare.papers.pages.rows import HAZARDS, NOWHERE_MEASURED, ours_text
 from tare.papers.pages.terminal import paper_text, whole_notes, whole_rows
 from tare.papers.tables.model import paper
 from tare.papers.tables.rows import Answered, Layers, Ours, answered
-from tare.records.trials import StoreTrials
+from tare.records.model import StoreTrials
 
 TAX = "s0-container-tax"
 LONGEST_LINE = 400  # of a table on a page

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from some_records import draft
-from tare.records.model import Record, State
-from tare.records.trials import (
+from tare.records.model import (
+    Record,
+    State,
     StoreTrials,
     TrialRow,
     counted_attempts,

@@ -9,7 +9,7 @@ from tare.analysis.choose.recommend import recommend
 from tare.analysis.resources.pipeline import anatomy
 from tare.analysis.variability import NestedValue, variability
 from tare.base.columns import display_width
-from tare.records.trials import TrialRow
+from tare.records.model import TrialRow
 from tare.report.text.analyse import anatomy_text, variability_text
 from tare.report.text.choose import chance_text, fronts_text, recommendations_text, shown_settings
 

@@ -15,8 +15,7 @@ from html_reading import read_page, without_drawings
 from some_fleets import STUDY, Board, boards, trials
 from tare.analysis.fleet.findings import fleet_of_records
 from tare.analysis.weighing import weigh
-from tare.records.model import Record
-from tare.records.trials import StoreTrials
+from tare.records.model import Record, StoreTrials
 from tare.report.export import as_markdown
 from tare.report.figure import Figure, compiled, safe_json
 from tare.report.html import Page, page, render

@@ -5,7 +5,7 @@ import pytest
 from tare.base.errors import DeviceLost
 from tare.base.host import Exit
 from tare.base.rulings import probe_note
-from tare.figures.thresholds import THRESHOLDS
+from tare.figures.evidence import THRESHOLDS
 from tare.testing import FakeClock
 from tare.trial.rules import gpu_trouble, is_lost
 from tare.trial.sampler_report import SamplerReport

@@ -5,7 +5,7 @@ import pytest
 
 from tare.base.host import Exit
 from tare.base.rulings import Ruling
-from tare.figures.thresholds import THRESHOLDS
+from tare.figures.evidence import THRESHOLDS
 from tare.testing import FakeClock
 from tare.trial.rules import sensor_trouble
 from tare.trial.state import TrialState

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tare.base.host import LocalHost
-from tare.figures import asleep
+from tare.figures import power_series
 from tare.figures.rederive import rederive
 from tare.parts.probes.external import External
 from tare.parts.workloads import idle
@@ -80,7 +80,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(idle, "waking_clock", lambda host: str(kernel.clock))
         monkeypatch.setattr(idle, "POWER_STATE", str(kernel.state))
         monkeypatch.setattr(idle, "_others", lambda host: "")
-        monkeypatch.setattr(asleep, "STALE_S", 0.1)
+        monkeypatch.setattr(power_series, "STALE_S", 0.1)
         for module in (state, verdict):
             monkeypatch.setattr(module, "clocks", kernel.clocks)
         (tmp_path / "meter.py").write_text(METER)

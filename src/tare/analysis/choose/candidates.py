@@ -15,8 +15,8 @@ from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting, columns_of, number, observations
 from tare.analysis.statistics import FLOOR, Floats, median_estimate, normal_cdf, normal_quantile, t_cdf
 from tare.base.errors import StudyError, unknown_name
+from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
-from tare.records.trials import TrialRow, grouped
 
 # The job that is to be run: its limits, and what each trial's figures say about the whole of it, in base units.
 

@@ -22,8 +22,8 @@ from tare.analysis.statistics import ALPHA, FLOOR, Floats
 from tare.analysis.table import Table, read_table, run_order
 from tare.analysis.work import MODELS
 from tare.base.errors import StudyError, unknown_name
+from tare.records.model import TrialRow, collected, grouped
 from tare.records.schema import is_store
-from tare.records.trials import TrialRow, collected, grouped
 
 
 @dataclass(frozen=True, slots=True)

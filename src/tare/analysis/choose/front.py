@@ -39,7 +39,7 @@ from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.analysis.table import Table, read_table
 from tare.analysis.work import unlike_work
 from tare.base.errors import StudyError
-from tare.records.trials import TrialRow, grouped
+from tare.records.model import TrialRow, grouped
 
 Flags = npt.NDArray[np.bool_]
 _MANY, _LEAST = 1000, np.finfo(np.float64).tiny

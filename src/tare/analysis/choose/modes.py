@@ -14,8 +14,8 @@ from tare.analysis.choose.configurations import base_factor, column_for
 from tare.analysis.choose.law import Array, Law, resources
 from tare.analysis.observations import columns_of, number, observations
 from tare.base.errors import StudyError
+from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
-from tare.records.trials import TrialRow, grouped
 
 _ALIKE = 1 - 1e-9  # of a correlation: the two features are one
 _APART = 1.5  # so many times as long is not the same thing measured again

@@ -24,10 +24,9 @@ from tare.analysis.observations import NOTHING_USABLE, records_of, table_observa
 from tare.analysis.statistics import t_quantile
 from tare.analysis.table import read_table
 from tare.base.errors import StudyError, unknown_name
-from tare.records.model import varied
+from tare.records.model import grouped, varied
 from tare.records.schema import is_store
 from tare.records.store import Store
-from tare.records.trials import grouped
 
 PLATFORM = "platform"
 FEWEST_PAIRS = 2  # of a mode, to know its noise

@@ -46,7 +46,7 @@ from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting
 from tare.analysis.statistics import FLOOR
-from tare.records.trials import TrialRow, grouped
+from tare.records.model import TrialRow, grouped
 
 NEARLY = 0.05  # within this share of the best is as good as the best
 LITTLE_ENERGY = 0.10

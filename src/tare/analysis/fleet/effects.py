@@ -40,7 +40,7 @@ from tare.analysis.fleet.random_effects import (
 from tare.analysis.model import Estimate, rises_when_faster
 from tare.analysis.selection import measurements
 from tare.analysis.statistics import ALPHA, FLOOR, Floats, holm_levels, t_cdf, t_quantile
-from tare.records.trials import TrialRow, grouped
+from tare.records.model import TrialRow, grouped
 
 MEAN = "random effects: Paule-Mandel, Hartung-Knapp interval over devices"
 TAU = "Paule-Mandel, Q-profile interval"

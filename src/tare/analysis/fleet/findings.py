@@ -35,11 +35,10 @@ from tare.analysis.parity import flat, rule_for
 from tare.analysis.selection import DEFAULT_BY, Request, fit_for, level_against, pick_metric, request, why_not
 from tare.analysis.sentences import percent
 from tare.base.errors import StudyError
-from tare.records.model import Record
-from tare.records.store import Store
-from tare.records.trials import (
+from tare.records.model import (
     DEVICE,
     TYPE,
+    Record,
     StoreTrials,
     TrialRow,
     collected,
@@ -48,6 +47,7 @@ from tare.records.trials import (
     rows_of_stores,
     usable_trials,
 )
+from tare.records.store import Store
 
 MOST = 5  # candidates that a sentence can hold
 FEWEST_C, FEWEST_SHARE = 5.0, 0.05  # how far outside its twins' range a reading must lie

@@ -34,7 +34,7 @@ import numpy as np
 from tare.analysis.estimators import Shift, Sides, StudentShift, paired_shift, signed_rank
 from tare.analysis.model import Estimate, Word
 from tare.analysis.statistics import FLOOR, Floats, nested, normal_quantile, possible_variances, t_quantile, variances
-from tare.records.trials import TrialRow, collected
+from tare.records.model import TrialRow, collected
 
 # What is said about the devices of a fleet. Effects and deviations are shares; a missing figure is None.
 

@@ -21,10 +21,9 @@ import numpy.typing as npt
 
 from tare.analysis.cells import cells
 from tare.records.intervals import Intervals, intervals
-from tare.records.model import Record
+from tare.records.model import Record, grouped, usable_trials
 from tare.records.parquet import TableName
 from tare.records.store import Store
-from tare.records.trials import grouped, usable_trials
 
 Columns: TypeAlias = Mapping[str, "npt.NDArray[Any]"]
 Cell: TypeAlias = str | int | float | None

@@ -30,10 +30,9 @@ from tare.analysis.nvm.model import (
 from tare.analysis.nvm.recency import Counted, Recency
 from tare.base.errors import StudyError
 from tare.records.intervals import coded
-from tare.records.model import Record
+from tare.records.model import Record, is_usable, usable_trials
 from tare.records.parquet import TableName
 from tare.records.store import Store
-from tare.records.trials import is_usable, usable_trials
 
 if TYPE_CHECKING:
     import numpy as np

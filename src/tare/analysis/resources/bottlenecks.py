@@ -16,8 +16,7 @@ from tare.analysis.selection import FIRST_TOKEN, GOAL_RATE, SHORT_TAIL, TAIL
 from tare.analysis.statistics import median_estimate
 from tare.base.rulings import Ruling
 from tare.base.text import share_text, time_text
-from tare.records.model import Record
-from tare.records.trials import counted_attempts, device_of, grouped, is_usable, started_s, usable_trials
+from tare.records.model import Record, counted_attempts, device_of, grouped, is_usable, started_s, usable_trials
 
 # The knee of a server: the highest rate of an open loop up to which goodput follows the rate.
 #

@@ -55,8 +55,7 @@ from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estima
 from tare.analysis.work import samples_of
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, read_rulings
-from tare.records.model import Record
-from tare.records.trials import grouped, usable_trials
+from tare.records.model import Record, grouped, usable_trials
 
 UNITS = ("step", "token", "sample", "epoch", "request")
 FIGURES = (ENERGY, POWER, WINDOW, BASELOAD, INCREMENTAL, *(f"energy_{unit}_j" for unit in UNITS))

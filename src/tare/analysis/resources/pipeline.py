@@ -29,8 +29,8 @@ from tare.analysis.resources.bottlenecks import SHARES as GPU_SHARES
 from tare.analysis.resources.bottlenecks import binds as gpu_binds
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.base.errors import StudyError
+from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
-from tare.records.trials import TrialRow, grouped
 
 # "input": disk or CPU, which cannot be told apart here; "compute": what the GPU did meanwhile is not known.
 Binds: TypeAlias = Literal["disk", "cpu", "input", "compute", "gpu", "copy", "launch", "sync"]

@@ -15,8 +15,7 @@ from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Comparison, Estimate, Measurement
 from tare.analysis.statistics import median_estimate
 from tare.base.errors import StudyError
-from tare.records.model import Record
-from tare.records.trials import counted_attempts, grouped, is_usable
+from tare.records.model import Record, counted_attempts, grouped, is_usable
 
 METRIC = "step_s"
 ALONE = "alone"

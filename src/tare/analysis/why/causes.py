@@ -21,8 +21,7 @@ from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
 from tare.base.errors import StudyError, TareError
 from tare.base.text import natural_key, script_and_options, unit_of
-from tare.records.model import Record
-from tare.records.trials import grouped, is_usable, usable_trials
+from tare.records.model import Record, grouped, is_usable, usable_trials
 
 Role: TypeAlias = str
 QUICK, SLOW = "quick", "slow"

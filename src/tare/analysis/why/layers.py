@@ -14,8 +14,7 @@ from tare.analysis.selection import pick_metric
 from tare.analysis.statistics import FLOOR, median_estimate
 from tare.base.errors import StudyError, TareError
 from tare.base.text import STEP, unit_of
-from tare.records.model import Record, varied
-from tare.records.trials import grouped, is_usable, usable_trials
+from tare.records.model import Record, grouped, is_usable, usable_trials, varied
 
 # What may say why a time changed, in the order in which people should look.
 COUNTERS = (

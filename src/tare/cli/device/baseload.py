@@ -172,7 +172,7 @@ def _tell(store: Path, as_json: bool) -> None:
     from tare.analysis.observations import idle_powers
     from tare.analysis.resources.energy import why_no_energy
     from tare.base.text import count_text, safe_text
-    from tare.records.trials import counted_attempts
+    from tare.records.model import counted_attempts
     from tare.report.text.analyse import idle_text
 
     with reading(store) as opened:

@@ -237,7 +237,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     """The three steps: what is slower, who is suspected, what the interventions show."""
     from tare.analysis.why.causes import QUICK, SLOW, answer, having, is_clear, judged_metric, phases
     from tare.plan.why import MOST_TRIED, Level, Search, examined
-    from tare.records.trials import usable_trials
+    from tare.records.model import usable_trials
 
     slow_level = Level(platform, fields)
     sides = {QUICK: run.quick, SLOW: slow_level}

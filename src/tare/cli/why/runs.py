@@ -21,7 +21,7 @@ from tare.base.host import LocalHost
 from tare.cli.report import write_report
 from tare.cli.scaffold import NamesOption, Option, as_one, need, print_json, reading, say, weighed, width
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
-from tare.records.trials import sides_that_never_ran
+from tare.records.model import sides_that_never_ran
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

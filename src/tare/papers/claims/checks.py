@@ -43,8 +43,7 @@ from tare.papers.claims.model import (
     where,
     without,
 )
-from tare.records.model import Record
-from tare.records.trials import grouped
+from tare.records.model import Record, grouped
 
 THE_REST = "default settings"  # the name of a cell that has none of the settings that tell the others apart
 _KNOWN_BY = ("platform", "workload", "workload.model", "workload.name")  # what people know a cell by

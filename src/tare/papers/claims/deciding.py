@@ -47,11 +47,10 @@ from tare.papers.claims.model import (
     software,
     store_of,
 )
-from tare.records.model import Record
-from tare.records.store import Store
-from tare.records.trials import (
+from tare.records.model import (
     DEVICE,
     TYPE,
+    Record,
     StoreTrials,
     TrialRow,
     collected,
@@ -63,6 +62,7 @@ from tare.records.trials import (
     usable_trials,
     without_copies,
 )
+from tare.records.store import Store
 
 # Stores in, evidence out: trials are pooled where device and software are the same, else kept apart.
 

@@ -14,8 +14,7 @@ from tare.analysis import parity
 from tare.analysis.cells import placed
 from tare.analysis.labels import text
 from tare.analysis.resources.energy import doubt_about_energy
-from tare.records.model import Record
-from tare.records.trials import collected
+from tare.records.model import Record, collected
 
 Names = tuple[str, ...]
 

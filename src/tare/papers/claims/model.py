@@ -32,8 +32,7 @@ from tare.papers.claims.metrics import (
     level,
     weight,
 )
-from tare.records.model import Record
-from tare.records.trials import TrialRow, device_of, grouped
+from tare.records.model import Record, TrialRow, device_of, grouped
 
 # Ratios, interactions, trends and tendencies, block by block, on the log scale.
 #

@@ -39,8 +39,7 @@ from tare.papers.claims.model import (
     trend,
     where,
 )
-from tare.records.model import Record
-from tare.records.trials import grouped
+from tare.records.model import Record, grouped
 
 NO_PAIR = "no trial in a container has its like on bare metal"
 NEGLIGIBLE = 0.05  # v2 does not say how little; this is the margin of every study of the paper

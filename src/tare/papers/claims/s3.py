@@ -64,8 +64,7 @@ from tare.papers.claims.model import (
     where,
 )
 from tare.papers.claims.s0 import by_model
-from tare.records.model import Record
-from tare.records.trials import TrialRow, grouped, kind_of_device
+from tare.records.model import Record, TrialRow, grouped, kind_of_device
 
 BATCH = "workload.batch"
 SATURATED = 0.1  # a doubling of the batch that saves less than this an item: the gain has run out

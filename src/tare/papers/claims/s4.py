@@ -43,8 +43,7 @@ from tare.papers.claims.model import (
     where,
     without,
 )
-from tare.records.model import Record
-from tare.records.trials import is_board
+from tare.records.model import Record, is_board
 
 CORES, PIN, DEVICE = "platform.cores", "platform.pin", "workload.device"
 _CORES_OF_THE_HOST = ("control.power_mode.cores", "control.power_mode.mode")

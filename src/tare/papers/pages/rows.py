@@ -25,7 +25,7 @@ from tare.papers.claims.model import BELOW_LEAST, LARGE, figure_words, is_tiny, 
 from tare.papers.tables.model import Row
 from tare.papers.tables.picking import Machine
 from tare.papers.tables.rows import NOT_HERE, Answered, Ours
-from tare.records.trials import collected
+from tare.records.model import collected
 
 # What would stand in cell after cell stands once below the table, and a letter in the cell stands for it.
 

@@ -34,7 +34,7 @@ from tare.papers.pages.rows import (
     where_text,
 )
 from tare.papers.tables.rows import NOT_HERE, WORDS, Answered, Layers, Ours, layers
-from tare.records.trials import collected, grouped
+from tare.records.model import collected, grouped
 from tare.report.columns import table
 from tare.report.text.why import layer_name
 

@@ -22,10 +22,9 @@ from tare.base.errors import StoreError
 from tare.base.rulings import Ruling, read_rulings
 from tare.papers.claims.deciding import source_of
 from tare.papers.tables.model import Change, Scalar, Value, Within
-from tare.records.model import Record
+from tare.records.model import Record, StoreTrials, grouped, is_board, is_usable, usable_trials
 from tare.records.pack import stores_in
 from tare.records.store import Store
-from tare.records.trials import StoreTrials, grouped, is_board, is_usable, usable_trials
 
 # A folder of results: RESULTS/MACHINE/STUDY.tare, or the same as store folders; what each machine has.
 #

@@ -35,8 +35,7 @@ from tare.papers.tables.picking import (
     pick,
     setting,
 )
-from tare.records.model import Record
-from tare.records.trials import StoreTrials, collected, grouped, is_usable
+from tare.records.model import Record, StoreTrials, collected, grouped, is_usable
 
 # In what the trials behind a row differ from the paper's, and what to know of its figure: told from the records.
 #

@@ -21,8 +21,7 @@ from tare.analysis.work import (
 )
 from tare.base.errors import TareError
 from tare.base.text import count_text, metric_name, quantity_text, safe_text, scaled, share_text
-from tare.records.model import Record, varied
-from tare.records.trials import TrialRow, grouped
+from tare.records.model import Record, TrialRow, grouped, varied
 from tare.report.charts.bars import Parts, bars_figure
 from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, part_colour, rows, shape_of

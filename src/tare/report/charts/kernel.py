@@ -17,8 +17,8 @@ from tare.analysis.nvm.model import POLICIES, Layer, Run
 from tare.analysis.nvm.sources import HIGH, LOW, bands, capacity, store_traces
 from tare.base.errors import TareError
 from tare.base.text import safe_text, share_text, time_text
+from tare.records.model import grouped
 from tare.records.store import Store
-from tare.records.trials import grouped
 from tare.report.charts.bars import stacked
 from tare.report.figure import Cell, Figure, level_colour, part_colour, rows, shape_of
 from tare.report.layout import (

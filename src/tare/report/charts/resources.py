@@ -10,8 +10,7 @@ import numpy as np
 
 from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.intervals import intervals
-from tare.records.model import Record
-from tare.records.trials import DEVICE, TYPE, device_of, grouped, started_s
+from tare.records.model import DEVICE, TYPE, Record, device_of, grouped, started_s
 from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, level_colour, rows
 from tare.report.layout import CLOCK, POWER, POWER_OR_ENERGY, legend, level_names, some_of, thinned, tooltip

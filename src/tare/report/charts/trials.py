@@ -7,8 +7,7 @@ from typing import Any
 
 from tare.analysis.model import Weighing
 from tare.base.text import count_text, quantity_text, quantity_texts, safe_text, scaled
-from tare.records.model import AA_REPEAT
-from tare.records.trials import grouped
+from tare.records.model import AA_REPEAT, grouped
 from tare.report.evidence import ReportRow
 from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
 from tare.report.layout import axis_title, legend, level_names, some_of, tooltip

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tare.analysis.resources.bottlenecks import FEWEST_RATES, GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.statistics import median_estimate
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
-from tare.records.model import Record, varied
-from tare.records.trials import grouped
+from tare.records.model import Record, grouped, varied
 from tare.report.evidence import ReportData
 from tare.report.figure import PARTS, Cell, Figure, part_colour, rows
 from tare.report.layout import axis_title, last_part, legend, setting_name, some_of, tooltip

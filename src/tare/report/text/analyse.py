@@ -29,7 +29,7 @@ from tare.base.text import (
     share_text,
     time_text,
 )
-from tare.records.trials import grouped
+from tare.records.model import grouped
 from tare.report.columns import sentences, table
 from tare.report.text.choose import loss_text
 from tare.report.text.trials import figures_column

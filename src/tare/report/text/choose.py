@@ -23,7 +23,7 @@ from tare.base.text import (
     safe_text,
     share_text,
 )
-from tare.records.trials import grouped
+from tare.records.model import grouped
 from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:  # a front is shown without them

@@ -10,7 +10,7 @@ from tare.analysis.nvm.model import Latency, Run
 from tare.analysis.nvm.sources import HIGH, LOW, Band, bands, pooled
 from tare.base.columns import wrap
 from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
-from tare.records.trials import grouped
+from tare.records.model import grouped
 from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any
 from tare.base.columns import wrap
 from tare.base.sides import is_rehearsal
 from tare.base.text import cpu_text, has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text, unit_of
-from tare.records.model import AA_REPEAT, Record, varied
-from tare.records.trials import grouped
+from tare.records.model import AA_REPEAT, Record, grouped, varied
 from tare.report.columns import sentences, table
 
 

@@ -34,8 +34,7 @@ from tare.base.text import (
     safe_text,
     share_text,
 )
-from tare.records.model import USABLE
-from tare.records.trials import grouped
+from tare.records.model import USABLE, grouped
 from tare.report.columns import Chunk, Paint, flow, table
 from tare.report.layout import some_of, varying_names
 

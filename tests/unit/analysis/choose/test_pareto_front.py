@@ -22,7 +22,7 @@ from tare.analysis.observations import table_observations
 from tare.analysis.table import Table
 from tare.base.errors import StudyError
 from tare.cli import tare as verbs
-from tare.records.trials import TrialRow
+from tare.records.model import TrialRow
 
 
 def rows(points, trials=1, noise=0.0, group=None, blocks=False, seed=1):

@@ -16,9 +16,9 @@ from tare.analysis.choose.candidates import Job, Limit, Predicted, job_observati
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.model import Estimate
 from tare.base.errors import StudyError
+from tare.records.model import TrialRow
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.records.trials import TrialRow
 
 DEADLINE = Limit("deadline", "time", 100.0)
 

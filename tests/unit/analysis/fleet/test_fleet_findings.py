@@ -17,9 +17,8 @@ from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.papers.claims.deciding import by_device, source_of
-from tare.records.model import Record
+from tare.records.model import Record, StoreTrials, device_of
 from tare.records.store import Store
-from tare.records.trials import StoreTrials, device_of
 
 
 @dataclass(frozen=True)
