@@ -128,9 +128,7 @@ def _opened(path):
 def _resident_pages(descriptor, size):
     if size == 0:
         return 0
-    # The kernel tells only the owner, or one who may write; to others mincore says that everything is resident.
-    is_owner = os.geteuid() in (0, os.fstat(descriptor).st_uid)
-    if not is_owner and not os.access("/proc/self/fd/{}".format(descriptor), os.W_OK):
+    if not _may_know(descriptor):
         return None
     total = 0
     for start in range(0, size, _WINDOW_BYTES):
@@ -139,6 +137,13 @@ def _resident_pages(descriptor, size):
             return None
         total += count
     return total
+
+
+def _may_know(descriptor):
+    """The kernel tells only the owner, or one who may write; to others mincore says that everything is resident."""
+    if os.geteuid() in (0, os.fstat(descriptor).st_uid):
+        return True
+    return os.access("/proc/self/fd/{}".format(descriptor), os.W_OK)
 
 
 class _Kernel(object):
