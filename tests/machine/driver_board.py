@@ -74,7 +74,7 @@ class Whole(LocalHost):
         self._put(path, text, lambda descriptor, data: os.pwritev(descriptor, data, 0))
 
     def _put(self, path: PurePath | str, text: str, write: Callable[[int, list[bytes]], int]) -> None:
-        descriptor = os.open(self._at(path), os.O_WRONLY)
+        descriptor = os.open(self.file(path), os.O_WRONLY)
         try:
             size = write(descriptor, [text.encode()])
             with suppress(OSError):  # the kernel's own files have no length

@@ -34,7 +34,7 @@ class Device(LocalHost):
     """A file takes a value whole, as the kernel's do: plain files would be empty between the opening and the write."""
 
     def write(self, path: PurePath | str, text: str) -> None:
-        descriptor = os.open(self._at(path), os.O_WRONLY)
+        descriptor = os.open(self.file(path), os.O_WRONLY)
         try:
             os.write(descriptor, text.encode())
         finally:
