@@ -47,15 +47,17 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def wrap(text: str, width: int, *, indent: str = "", tear: bool = True) -> list[str]:
     """`text` broken between words into lines of at most `width` cells; later lines start with `indent`.
 
-    A number keeps its unit. A word longer than a line is torn, unless it is to be copied whole.
+    A number keeps its unit. A word longer than a line is torn, unless it is to be copied whole; then blanks between
+    words stay as they are, too.
     """
     lines: list[str] = []
     line = ""
     held = NUMBER_AND_UNIT.sub(_HOLD, text)
-    for word in (word.replace(_HOLD, " ") for word in held.split(" ") if word):
+    for blanks, word in re.findall(r"( *)([^ ]+)", held):
+        word, between = word.replace(_HOLD, " "), " " if tear else blanks
         room = max(1, width - (display_width(indent) if lines else 0))
-        if line and display_width(line) + 1 + display_width(word) <= room:
-            line += f" {word}"
+        if line and display_width(line) + len(between) + display_width(word) <= room:
+            line += f"{between}{word}"
             continue
         lines += [line] if line else []
         while tear and len(head := _head(word, max(1, width - (display_width(indent) if lines else 0)))) < len(word):

@@ -261,7 +261,7 @@ def remove(host: Host, name: str, folder: str = "") -> None:
         if mount in ours or (mount in inside and ours):
             unmount(host, mount.point)
     folders |= dict.fromkeys(aside(host, name))
-    for each in [path for path in folders if not any(path != other and _is_in(path, other) for other in folders)]:
+    for each in folders:
         # Its name is checked once more: a path made by someone else must never get here.
         if PurePosixPath(each).name == name and not any(_is_in(mount.point, each) for mount in mounts(host)):
             host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()

@@ -489,7 +489,8 @@ def outside_only(cell: Cell, printed: str) -> list[str]:
     named = dict.fromkeys(first or second for first, second in _MISSING.findall(printed))
     paths = [Path(os.path.normpath(Path(folder) / path)) for path in named]
     hidden = [path for path in paths if not sees_all or path.parts[1:2] in [(name,) for name in OWN]]
-    return [str(path) for path in hidden if os.access(path, os.F_OK)]  # one that may not be looked at is not there
+    # One that may not be looked at, or that no path can be, is not there: `Path.exists` raises, as does `os.access`.
+    return [str(path) for path in hidden if os.path.exists(path)]  # noqa: PTH110
 
 
 def _sealed(cell: Cell) -> bool:

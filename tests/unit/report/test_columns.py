@@ -27,6 +27,12 @@ def test_a_line_breaks_between_words_and_never_before_a_unit() -> None:
     assert wrap("the noise floor is 0.9 % here", 21, indent="  ") == ["the noise floor is", "  0.9 % here"]
 
 
+def test_what_is_to_be_copied_whole_keeps_its_blanks() -> None:
+    line = "runc |   loss  0.123   acc  0.98 in /data/my  set"
+    assert wrap(line, 30, indent="  ", tear=False) == ["runc |   loss  0.123   acc", "  0.98 in /data/my  set"]
+    assert wrap(line, 30, indent="  ")[0] == "runc | loss 0.123 acc 0.98 in"
+
+
 @given(st.text(max_size=80), st.integers(min_value=4, max_value=40))
 def test_no_wrapped_line_is_wider_than_asked_and_no_sign_is_lost(text: str, width: int) -> None:
     printable = "".join(sign for sign in text if sign.isprintable())

@@ -165,6 +165,11 @@ def test_what_a_program_looked_for_in_vain_and_is_on_the_device_is_named_with_th
     assert "/no:" not in str(verdict.reasons[1])
 
 
+def test_a_path_that_no_file_can_have_breaks_no_verdict():
+    verdict = verdict_of(trial_state(exit=Exit(code=1, seconds=1.0, out="cannot open '/x\0y'\n")))
+    assert (verdict.state, verdict.reasons[0].code) == ("failed", "workload.exit")
+
+
 def test_a_program_that_hung_is_told_with_what_it_waited_for():
     waiting = "`python x` waits for a pipe (pipe_read)"
     ended = Exit(code=-9, seconds=30.0, out="epoch 1\n", timed_out=True, waiting=waiting)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import threading
 from abc import abstractmethod
@@ -51,10 +52,19 @@ def kvm_trouble(host: Host) -> str | None:
         return f"no {KVM}"
     if host.run(["sh", "-c", 'exec 3<> "$1"', "open", KVM]).code != 0:
         return f"{KVM} cannot be opened: it needs root or the group kvm"
-    modules = set(host.run(["ls", "/sys/module"]).out.split())  # those that are built into the kernel are listed too
-    if "kvm_pvm" in modules and modules.isdisjoint({"kvm_intel", "kvm_amd"}):
+    modules = set(host.run(["ls", "/sys/module"]).out.split())  # what is built into the kernel is listed, of use or not
+    if "kvm_pvm" in modules and (modules.isdisjoint({"kvm_intel", "kvm_amd"}) or not _virtualises(host)):
         return f"{KVM} is of the kind PVM (kvm_pvm without kvm_intel or kvm_amd), which stock kernels do not boot on"
     return None
+
+
+def _virtualises(host: Host) -> bool:
+    """Whether the processor has the instructions that kvm_intel and kvm_amd need; taken to be so where nobody says."""
+    try:
+        flags = re.search(r"^flags\s*:(.*)$", host.read("/proc/cpuinfo"), re.MULTILINE)
+    except OSError:
+        return True
+    return flags is None or not {"vmx", "svm"}.isdisjoint(flags[1].split())
 
 
 def choices(host: Host, requested: str) -> list[Choice]:

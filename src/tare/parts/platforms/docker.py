@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -315,7 +316,11 @@ def _covers(host: Host, root: Root) -> list[Bind]:
 def _is(host: Host, kind: Literal["-d", "-S"], path: str) -> bool:
     """Whether this is a folder, or a socket; on the device itself without a command, which takes milliseconds."""
     if isinstance(host, OwnDevice):
-        return host.file(path).is_dir() if kind == "-d" else host.file(path).is_socket()
+        try:
+            mode = host.file(path).stat().st_mode
+        except OSError:  # also where we may not look
+            return False
+        return stat.S_ISDIR(mode) if kind == "-d" else stat.S_ISSOCK(mode)
     return host.run(["test", kind, path]).code == 0
 
 

@@ -88,10 +88,10 @@ class Podman(Container):
         with phases.timed("open.root"):
             root = self._root(host, site, stack)
         stack.callback(_remove, host, site.name)
-        # With runc where it is there: crun does not start on machines with both versions of control groups.
-        runtime = ["--runtime=runc"] if host.run(["runc", "--version"]).code == 0 else []
         folder = ["--rootfs"] if root.path.startswith("/") else []
         with phases.timed("open.create"):
+            # With runc where it is there: crun does not start on machines with both versions of control groups.
+            runtime = ["--runtime=runc"] if host.run(["runc", "--version"]).code == 0 else []
             options = self._options(host, site, root)
             host.run([*_PODMAN, *runtime, "create", *options, *folder, root.path, *SLEEPER]).checked()
         # Its monitor leaves a file where it was started when a container runs out of memory.

@@ -132,14 +132,16 @@ class Microvm(QemuGuest):
     def board(self) -> Board | None:
         if platform.machine() != "x86_64":
             return None
-        return _MICROVM._replace(words=(*_MICROVM.words, *time_stamps(_cpuinfo())))
+        # With cpufreq the clock that is told is that of the moment.
+        counts = () if Path("/sys/devices/system/cpu/cpu0/cpufreq").exists() else time_stamps(_cpuinfo())
+        return _MICROVM._replace(words=(*_MICROVM.words, *counts))
 
 
 def time_stamps(cpuinfo: str) -> tuple[str, ...]:
     """How fast the processor's time-stamp counter counts, for a kernel that is emulated and sees that same counter.
 
     The microvm has no clock of known rate but the timer chip, against which a kernel on a busy device cannot measure
-    it: it then waits for ever. Where a processor's clock may change, the device does not say how fast it counts.
+    it: it then waits for ever. Where a processor's clock may change, the device does not say how fast the counter is.
     """
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     known = set(flags[1].split()) if flags else set()

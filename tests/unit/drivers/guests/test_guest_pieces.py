@@ -188,10 +188,13 @@ def test_what_an_own_tmp_would_hide_is_shown_beside_the_root(tmp_path):
 # Accelerators
 
 
-def kvm_host(*, there: bool = True, opens: bool = True, modules: str = "kvm\nkvm_intel\n") -> FakeHost:
+def kvm_host(
+    *, there: bool = True, opens: bool = True, modules: str = "kvm\nkvm_intel\n", flags: str = "fpu vmx"
+) -> FakeHost:
     codes = {"test": 0 if there else 1, "sh": 0 if opens else 2}
     words = {"ls": modules}  # of /sys/module, which also has what is built into the kernel
     return FakeHost(
+        {"/proc/cpuinfo": f"flags\t\t: {flags}\n"},
         answer=lambda argv: Completed(tuple(argv), codes.get(argv[0], 0), words.get(argv[0], ""), ""),
     )
 
@@ -202,6 +205,7 @@ def kvm_host(*, there: bool = True, opens: bool = True, modules: str = "kvm\nkvm
         (kvm_host(there=False), "no /dev/kvm"),
         (kvm_host(opens=False), "cannot be opened"),
         (kvm_host(modules="kvm\nkvm_pvm\nvirtio_pci\n"), "PVM"),
+        (kvm_host(modules="kvm\nkvm_intel\nkvm_pvm\n", flags="fpu sse"), "PVM"),  # built in, and of no use
     ],
 )
 def test_kvm_that_does_not_work_is_told_and_emulation_takes_its_place(host, words):

@@ -15,6 +15,7 @@ from tare.base.host import Completed, Job, LocalHost, Scope, Site
 from tare.base.processes import Owner, boot_id
 from tare.drivers.containers import engine
 from tare.drivers.containers.place import LABEL
+from tare.parts.platforms import docker as docker_module
 from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
 
@@ -98,6 +99,14 @@ def test_a_root_folder_on_its_own_disk_is_bound_once(linux, docker):
 
     mounts = docker.configs["tare-1"]["HostConfig"]["Mounts"]
     assert [mount["Source"] for mount in mounts if mount["Target"] == "/work"] == ["/work"]
+
+
+def test_a_socket_in_a_folder_that_may_not_be_entered_is_none(monkeypatch):
+    def refused(self, **_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "stat", refused)
+    assert not docker_module._is(LocalHost(), "-S", "/root/engine.sock")
 
 
 def test_an_engines_socket_is_covered(linux, docker, monkeypatch):
