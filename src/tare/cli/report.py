@@ -170,7 +170,9 @@ def _write(store: Store, kind: str, output: Path, asked: Mapping[str, Any], colu
         send = to_mlflow if kind == "mlflow" else to_wandb
         send(store, weighing, _text(store, weighing, "html"), output)
     else:
-        if kind == "html":
+        from tare.records.model import is_usable
+
+        if kind == "html" and any(map(is_usable, store.records())):  # else nothing is drawn
             from tare.report.figure import start_engine
 
             start_engine()  # while the comparison is made

@@ -260,8 +260,13 @@ def keep(name: str, content: bytes) -> None:
         path = _cache_folder() / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
-            file.write(content)
-        Path(file.name).replace(path)
+            half_made = Path(file.name)
+            try:
+                file.write(content)
+                file.flush()
+                half_made.replace(path)
+            except OSError:  # a full disk, say
+                half_made.unlink()
 
 
 def compiled(figure: Figure) -> dict[str, Any]:

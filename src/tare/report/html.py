@@ -12,7 +12,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 import jinja2
-from jinja2.bccache import Bucket
 from markupsafe import Markup, escape
 
 from tare import __version__
@@ -55,11 +54,8 @@ from tare.report.figure import (
     Figure,
     available,
     compiled,
-    keep,
-    kept,
     safe_json,
     script,
-    start_engine,
     static_svg,
 )
 from tare.report.layout import level_names, some_of
@@ -468,7 +464,6 @@ def render(
 
     Without `interactive` its charts are only drawings, and it is smaller by the chart library.
     """
-    start_engine()
     style = _template("report.css")
     content = page(weighing, records, generated_utc, study_text, problems, store, also)
     groups = [figure for group in content.figure_groups for figure in group.figures]
@@ -509,30 +504,11 @@ def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-class KeptTemplates(jinja2.BytecodeCache):
-    """Compiled templates, in the user's cache: to compile them takes longer than to fill them in.
-
-    Jinja looks at what is kept before it takes it: it holds Python's version and the hash of the template.
-    """
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        if (found := kept(self._name(bucket))) is not None:
-            bucket.bytecode_from_string(found)
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        keep(self._name(bucket), bucket.bytecode_to_string())
-
-    def _name(self, bucket: Bucket) -> str:
-        """With both versions, since another Jinja, or other settings of ours, would compile it otherwise."""
-        return f"{bucket.key}-{jinja2.__version__}-{__version__}.template"
-
-
 @cache
 def templates() -> jinja2.Environment:
     """Our templates, with everything that they put in escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tare.report"),
-        bytecode_cache=KeptTemplates(),
         autoescape=True,
         undefined=jinja2.StrictUndefined,  # a name that is not there is our mistake, and must not become a gap
         finalize=_shown,

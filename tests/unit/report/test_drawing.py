@@ -1,15 +1,14 @@
-"""The chart library as one script and the templates, which are kept; its engine; the outline of a violin."""
+"""The chart library as one script, which is kept; its engine; the outline of a violin."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import jinja2
 import numpy as np
 import pytest
 import vl_convert
 
-from tare.report import figure, html
+from tare.report import figure
 from tare.report.charts.resources import relative_density
 
 
@@ -67,22 +66,13 @@ def test_where_nothing_can_be_kept_it_is_made_each_time(
     assert len(bundles) == 2
 
 
-def test_templates_are_compiled_once_and_kept_for_other_processes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled: list[str] = []
-    compile_one = jinja2.Environment.compile
-    monkeypatch.setattr(
-        jinja2.Environment,
-        "compile",
-        lambda self, *told, **named: compiled.append("") or compile_one(self, *told, **named),
-    )
-    html.templates.__wrapped__().get_template("pieces.html.j2")
-    html.templates.__wrapped__().get_template("pieces.html.j2")
-    assert (len(compiled), len(list(cache.iterdir()))) == (1, 1)
+def test_a_full_disk_leaves_nothing_half_made_in_the_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
 
-    owner = next(cache.iterdir()).stat().st_uid
-    monkeypatch.setattr("os.geteuid", lambda: owner + 1)  # what somebody else kept is not run
-    html.templates.__wrapped__().get_template("pieces.html.j2")
-    assert len(compiled) == 2
+    monkeypatch.setattr(Path, "replace", refused)
+    figure.keep("charts-x.js", b"half")
+    assert list(cache.iterdir()) == []
 
 
 def test_the_engine_is_started_before_it_is_needed_and_a_report_does_without(monkeypatch: pytest.MonkeyPatch) -> None:

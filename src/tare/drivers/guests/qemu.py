@@ -137,7 +137,7 @@ class QemuGuest(Guest):
             "-kernel", str(boot.kernel.image), "-initrd", str(boot.initramfs), "-append", self._words(boot, by),
             "-chardev", f"socket,id=agent,path={boot.folder}/agent,server=on,wait=off",
             "-device", f"virtio-serial-{board.bus}", "-device", f"virtserialport,chardev=agent,name={_NAME}",
-            *_SHARES[by](boot, board.bus), *self.passed(boot.host),
+            *_BUSES[board.bus], *_SHARES[by](boot, board.bus), *self.passed(boot.host),
         )  # fmt: skip
 
     def passed(self, host: Host) -> Sequence[str]:
@@ -171,6 +171,8 @@ def _9p(boot: BootContext, bus: str) -> Sequence[str]:
     return ("-fsdev", share, "-device", f"virtio-9p-{bus},fsdev=share,mount_tag={_NAME}")
 
 
+# Devices without a bus are of the old kind by default, in which a share answers the first request and then no more.
+_BUSES: Mapping[str, Sequence[str]] = {"pci": (), "device": ("-global", "virtio-mmio.force-legacy=false")}
 _SHARES = {"virtiofs": _virtiofs, "9p": _9p}
 
 
