@@ -145,6 +145,17 @@ def test_a_spool_that_outlived_its_seal_goes(store: Store) -> None:
     assert not writer.spool.parent.exists()
 
 
+def test_a_spool_stays_until_its_trial_is_in_the_catalogue(store: Store, monkeypatch) -> None:
+    seen: list[bool] = []
+    noted = Store._note_sealed
+    monkeypatch.setattr(
+        Store, "_note_sealed", lambda self, record: (seen.append(writer.spool.parent.exists()), noted(self, record))
+    )
+    writer = store.begin(draft())
+    writer.seal(ended(draft()), [], "", "")
+    assert (seen, writer.spool.parent.exists()) == ([True], False)
+
+
 # A folder that goes
 
 

@@ -107,6 +107,20 @@ def test_restore_follows_the_ranks_and_then_the_last_first(tmp_path: Path):
     assert [line.split("/")[-1] for line in host.log] == ["b old", "c old", "a old"]
 
 
+def test_what_is_urgent_now_goes_before_every_rank_and_a_part_that_cannot_say_so_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def urgent(self: FileKnob, host: Host) -> bool:
+        if self.file == "c":
+            raise OSError("its sensor is gone")
+        return self.file == "a"
+
+    monkeypatch.setattr(FileKnob, "urgent", urgent)
+    host = knob_host(a="new", b="new", c="new")
+    restore(host, crashed(tmp_path, A, EarlyKnob(file="b"), C))
+    assert [line.split("/")[-1] for line in host.log] == ["a old", "b old", "c old"]
+
+
 def test_two_crashes_in_a_row_put_back_the_first_baseline(tmp_path: Path):
     crashed(tmp_path, A)
     second = journal_in(tmp_path, owner=DEAD)
