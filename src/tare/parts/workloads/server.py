@@ -25,6 +25,8 @@ from tare.parts.workloads import command
 
 SERVE = Path("inside") / "tare_inside" / "serve.py"
 REHEARSED_REQUESTS = 20
+_START_S = 1.0
+"""Until a server answers: 0.3 s with the standard library alone, seconds where it imports a framework."""
 
 
 class Server(command.Command):
@@ -133,7 +135,7 @@ class Server(command.Command):
         return self.model_copy(update={"count": few, "warm_up": min(self.warm_up, few)})
 
     def guessed_s(self, machine: Machine) -> float | None:
-        return None if self.rate is None else 2.0 + self.count / self.rate
+        return None if self.rate is None else _START_S + self.count / self.rate
 
     def about_units(self) -> int | None:
         return self.count + self.warm_up
