@@ -19,24 +19,29 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 import sshd_devices
-import sweeps
 from tare.base.host import LocalHost
 from tare.cli.scaffold import numpy_on_one_thread
 from tare.parts.find import find, names
 from tare.studies import load
 
+DEEP = os.environ.get("TARE_DEEP", "") not in ("", "0")  # `make deep`
 gc.disable()  # until all tests are collected: they stay, and looking at them again and again takes half of the time
 _NUMBERS = itertools.count()
 load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with tare are read by hundreds of tests
 
-settings.register_profile("shared machine", deadline=None)  # how long an example takes is up to others
-settings.load_profile("shared machine")
+# The same examples in every run. How long one takes depends on what else the machine does. Hypothesis also tries the
+# constants of those modules of ours that are imported at the moment, which depends on what ran before.
+settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("repeatable")
+if hasattr(providers, "_get_local_constants"):
+    _NO_CONSTANTS = providers.Constants()
+    providers._get_local_constants = lambda: _NO_CONSTANTS
 numpy_on_one_thread()  # of workers that share two cores, too
 
 # Where tests that need no disk have their folders: a store waits for its disk several times per trial.
@@ -166,58 +171,19 @@ def _longest_first(item: pytest.Item) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`deep` tests only with TARE_DEEP=1, of the cases of `rotates` some; on a worker, what takes long comes first."""
+    """Leaves out `deep` tests unless TARE_DEEP=1; a worker takes the longest first."""
     if hasattr(config, "workerinput"):
         items.sort(key=_longest_first)
-    if sweeps.deep():
+    if DEEP:
         return
     left_out = {item for item in items if item.get_closest_marker("deep")}
-    left_out |= _another_days([item for item in items if item not in left_out])  # no day's turn is one that is left out
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
-
-
-def _another_days(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Of each test marked `rotates(n)`, of the tests of a file marked `turns(n)`, and of all that are marked
-    `turns(n, day)` or `seldom(n)`, those that are not today's."""
-    groups: dict[tuple[str, int], list[pytest.Item]] = {}
-    left_out = {
-        item for item in items if (often := item.get_closest_marker("seldom")) and not _falls_on_today(item, often)
-    }
-    for item in items:
-        for name, group in (("rotates", item.nodeid.partition("[")[0]), ("turns", item.nodeid.partition("::")[0])):
-            if marker := item.get_closest_marker(name):
-                every, *day = marker.args
-                if day and sweeps.chosen() % every != day[0]:
-                    left_out.add(item)
-                elif not day:
-                    groups.setdefault((group, every), []).append(item)
-    return left_out | {
-        each for (_, every), found in groups.items() for each in found if each not in _todays(found, every)
-    }
-
-
-def _falls_on_today(item: pytest.Item, marker: pytest.Mark) -> bool:
-    """One of so many days, which its name decides; properties that hypothesis looks for are tested every day."""
-    (every,) = marker.args
-    looked_for = hasattr(getattr(item, "obj", None), "hypothesis")
-    return looked_for or crc32(item.nodeid.encode()) % every == sweeps.chosen() % every
-
-
-def _todays(cases: list[pytest.Item], every: int) -> list[pytest.Item]:
-    """Every so many-th; at least one."""
-    every = min(every, len(cases))
-    return cases[sweeps.chosen() % every :: every]
 
 
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    chosen = "all" if sweeps.deep() else f"eighth {sweeps.chosen()} (TARE_SWEEP={sweeps.chosen()} repeats it)"
-    terminalreporter.write_line(f"sweeps: {chosen}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -251,6 +217,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 if part in required:
                     pytest.fail(f"required here (TARE_REQUIRE), but {reason}", pytrace=False)
                 pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def deep() -> bool:
+    """Whether every step of each sweep is wanted (`make deep`)."""
+    return DEEP
 
 
 @pytest.fixture

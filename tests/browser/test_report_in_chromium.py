@@ -89,9 +89,15 @@ def well(seen: Seen, width: int) -> None:
     assert all(pieces > 3 for pieces in seen.charts.values()), seen.charts
 
 
-@pytest.mark.rotates(2)  # one screen a day; the pictures (test_report_pictures.py) have other screens of theirs
-@pytest.mark.parametrize(("width", "scheme"), [(DESKTOP, "light"), (TELEPHONE, "dark")])
-@pytest.mark.parametrize("name", ["tainted", "several", "half_finished", "empty"])
+@pytest.mark.parametrize(
+    ("name", "width", "scheme"),
+    [
+        ("tainted", DESKTOP, "light"),
+        ("several", TELEPHONE, "dark"),
+        ("half_finished", DESKTOP, "dark"),
+        ("empty", TELEPHONE, "light"),
+    ],
+)
 def test_a_report_is_drawn_on_every_screen(browser: Any, tmp_path: Path, name: str, width: int, scheme: str) -> None:
     seen = look(browser, sample(name), tmp_path, width, scheme, name)
 
@@ -119,8 +125,9 @@ ALL_HAVE = {
 }  # fmt: skip
 
 
-@pytest.mark.rotates(4)  # test_report_pictures.py draws all of these every day
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(  # test_report_pictures.py draws all of them
+    "name", [pytest.param(name, marks=[] if name in ("traced", "modes") else [pytest.mark.deep]) for name in STORES]
+)
 def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str, page_of: Callable[[str], str]) -> None:
     for width, scheme in ((DESKTOP, "dark"), (TELEPHONE, "light")):
         seen = look(browser, page_of(name), tmp_path, width, scheme, name)
@@ -129,8 +136,13 @@ def test_every_figure_is_drawn(browser: Any, tmp_path: Path, name: str, page_of:
         assert all(any(each.startswith(one) for each in seen.charts) for one in ALL_HAVE[name])  # or of a job
 
 
-@pytest.mark.rotates(2)
-@pytest.mark.parametrize("level", ["docker", "docker-with-a-name-that-is-as-long-as-names-of-images-are:latest"])
+@pytest.mark.parametrize(
+    "level",
+    [
+        pytest.param("docker", marks=pytest.mark.deep),
+        "docker-with-a-name-that-is-as-long-as-names-of-images-are:latest",
+    ],
+)
 def test_further_metrics_are_cards_on_a_telephone_and_nothing_of_them_is_cut(
     browser: Any, tmp_path: Path, level: str
 ) -> None:
@@ -181,8 +193,9 @@ def test_hostile_labels_run_nothing(browser: Any, tmp_path: Path, payload: str) 
     well(seen, DESKTOP)
 
 
-@pytest.mark.rotates(2)  # tests/unit/report has every payload in every chart, without a browser
-@pytest.mark.parametrize("name", ["traced", "modes"])
+@pytest.mark.parametrize(  # tests/unit/report has every payload in every chart, without a browser
+    "name", ["traced", pytest.param("modes", marks=pytest.mark.deep)]
+)
 def test_hostile_labels_run_nothing_in_the_figures_of_a_store(browser: Any, tmp_path: Path, name: str) -> None:
     page = report(STORES[name](tmp_path / "store", PAYLOADS[1]))
 
@@ -264,8 +277,13 @@ def test_a_report_of_many_cells_is_filtered_sorted_and_leads_to_its_trials(
 KEPT = sorted((Path(__file__).parents[2] / "studies-results").glob("*/*.tare"))
 
 
-@pytest.mark.rotates(8)  # each is opened every eighth day, and all of them in `make deep`
-@pytest.mark.parametrize("pack", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@pytest.mark.parametrize(
+    "pack",
+    [
+        pytest.param(pack, marks=[] if place % 8 == 0 else [pytest.mark.deep], id=f"{pack.parent.name}-{pack.stem}")
+        for place, pack in enumerate(KEPT)
+    ],
+)
 def test_the_report_of_every_kept_study_opens_without_a_script(browser: Any, tmp_path: Path, pack: Path) -> None:
     file = tmp_path / "report.html"
     file.write_text(report(pack), encoding="utf-8")

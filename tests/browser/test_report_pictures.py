@@ -17,7 +17,6 @@ import pytest
 from PIL import Image
 
 import some_weighings as some
-import sweeps
 from figure_stores import STORES, report
 from some_layers import container
 from tare.report.html import render
@@ -95,36 +94,24 @@ def drawn(browser: Any, page: str, folder: Path, screen: str, name: str) -> dict
     return found
 
 
-def screens_today(place: int) -> list[str]:
-    """Every day each page is drawn, and each screen is some page's; in five days, and in `make deep`, all are drawn."""
+def screens_of(place: int, every: bool) -> list[str]:
+    """Each page on one screen, so that each screen is some page's; all pages on all screens in `make deep`."""
     names = list(SCREENS)
-    if sweeps.deep() or os.environ.get("TARE_ACCEPT_GOLDEN"):
-        return names
-    return [names[(sweeps.chosen() + place) % len(names)]]
+    return names if every else [names[place % len(names)]]
 
 
-def test_every_page_is_drawn_each_day_and_on_every_screen_within_the_days_of_a_sweep(
-    monkeypatch: pytest.MonkeyPatch,
+def test_pages_and_charts_look_as_they_did(
+    browser: Any, tmp_path: Path, page_of: Callable[[str], str], deep: bool
 ) -> None:
-    monkeypatch.delenv("TARE_DEEP", raising=False)
-    monkeypatch.delenv("TARE_ACCEPT_GOLDEN", raising=False)
-    count, seen = 4 + len(STORES), set()
-    for day in range(sweeps.EIGHTHS):
-        monkeypatch.setenv("TARE_SWEEP", str(day))
-        today = [(place, *screens_today(place)) for place in range(count)]
-        assert {screen for _, screen in today} == set(SCREENS)
-        seen |= set(today)
-    assert len(seen) == count * len(SCREENS)
-
-
-def test_pages_and_charts_look_as_they_did(browser: Any, tmp_path: Path, page_of: Callable[[str], str]) -> None:
+    accepted = bool(os.environ.get("TARE_ACCEPT_GOLDEN"))
     found: dict[str, dict[str, Any]] = {}
     everything = pages() | {name: page_of(name) for name in STORES} | {"series": report(SERIES)}
-    shown = {name: screens_today(place) for place, name in enumerate(everything)}
+    shown = {name: screens_of(place, deep or accepted) for place, name in enumerate(everything)}
+    assert set().union(*shown.values()) == set(SCREENS)
     for name, page in everything.items():
         for screen in shown[name]:
             found |= drawn(browser, page, tmp_path, screen, name)
-    if os.environ.get("TARE_ACCEPT_GOLDEN"):
+    if accepted:
         lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(held)}" for name, held in sorted(found.items()))
         GOLDEN.write_text(f"{{\n{lines}\n}}\n", encoding="utf-8")
     kept = json.loads(GOLDEN.read_text("utf-8"))

@@ -111,8 +111,7 @@ NAMED = """() => [...document.querySelectorAll('[role=region], [role=img], progr
   each => each.getAttribute('aria-label') || document.getElementById(each.getAttribute('aria-labelledby')))"""
 
 
-@pytest.mark.rotates(2)
-@pytest.mark.parametrize("width", [1280, 360])
+@pytest.mark.parametrize("width", [pytest.param(1280, marks=pytest.mark.deep), 360])
 def test_a_live_run_updates_the_page(browser: Any, watching: Watching, width: int) -> None:
     page, seen = visit(browser, watching.url, width)
     wait_for(page, SEEN, 2)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import sweeps
 import tare
 from tare.base.errors import TareError
 from tare.base.host import Host, InnerHost, Job, LocalHost, OwnDevice, Site, node_name
@@ -292,8 +291,6 @@ def assert_limits_hold(place: Host) -> None:
 
 def test_limits_hold_and_sweeping_removes_a_place_that_was_never_closed_and_no_other_one(opened, beside):
     """Both on one place, since a machine takes long to boot; sweeping twice is no error."""
-    if isinstance(opened.place, GuestPlace) and not sweeps.deep() and sweeps.chosen() % 2:
-        pytest.skip("a second machine is booted on even days (TARE_SWEEP) and in `make deep`.")
     limits = LIMITS if os.geteuid() == 0 else {}  # they need a control group of its own
     place = platform(opened.part.part_name(), **limits).open(beside.device, beside.site)
     if limits:
@@ -359,7 +356,6 @@ def test_marks_made_in_a_machine_whose_clock_is_set_come_back_in_device_time(ope
     bound_ns = place_facts(guest)["clock"]["bound_ns"]
     assert before_ns - bound_ns <= moved[0].t_ns <= moved[-1].t_ns <= after_ns + bound_ns
     assert not before_ns <= marks[0][0] <= after_ns, "the guest's own time is another, or nothing was shown"
-    assert bound_ns < 1_000_000_000
 
 
 def test_a_machine_says_what_it_is_and_how_long_it_took_to_boot_and_cannot_change_the_devices_software(opened):

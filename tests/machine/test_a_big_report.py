@@ -59,7 +59,7 @@ def big_store(root: Path) -> None:
         (copy / MANIFEST_FILE).write_bytes(manifest_for(copy, 0))
 
 
-@pytest.mark.turns(2, 1)
+@pytest.mark.deep
 def test_it_is_quick_small_and_lean(tmp_path: Path) -> None:
     big_store(tmp_path / "store")
     command = [sys.executable, "-m", "tare.cli", "report", str(tmp_path / "store"), "-o", str(tmp_path / "r.html")]

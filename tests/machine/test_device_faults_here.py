@@ -18,7 +18,7 @@ from tare.base.host import LocalHost
 from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
-pytestmark = [pytest.mark.machine("root"), pytest.mark.turns(3)]
+pytestmark = [pytest.mark.machine("root")]
 
 EXPIRE = "/proc/sys/vm/dirty_expire_centisecs"
 STUDY = """\

@@ -46,7 +46,6 @@ def tare(*words: str, cwd: Path) -> dict:
 
 
 @pytest.mark.machine("bare")
-@pytest.mark.turns(2, 0)
 def test_a_meter_of_ones_own_gives_energy_and_the_idle_device_its_baseload(tmp_path):
     """30 W while it works and 10 W while nothing does: a third of the energy is the idle device's."""
     (tmp_path / "meter.py").write_text(METER)

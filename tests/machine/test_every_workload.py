@@ -49,6 +49,7 @@ SCALES = {
     "dlrm": 0.001,
     "vgg11": 0.1,
 }
+ALWAYS = ("lenet5", "gpt2-lora")  # the others in `make deep`
 IN_DOCKER = ("lenet5", "image-classification")  # the rest in runc, which is quicker; the platforms have tests of theirs
 
 
@@ -70,8 +71,11 @@ PLACES = [(preset, "docker" if preset.name in IN_DOCKER else "runc") for preset 
 
 
 def places() -> list[Any]:
+    marks = {name: [] if name in ALWAYS else [pytest.mark.deep] for name in (preset.name for preset in PRESETS)}
     return [
-        pytest.param(preset, platform, id=preset.name, marks=pytest.mark.machine("root", platform))
+        pytest.param(
+            preset, platform, id=preset.name, marks=[pytest.mark.machine("root", platform), *marks[preset.name]]
+        )
         for preset, platform in PLACES
     ]
 
@@ -143,7 +147,7 @@ def common(jobs: Iterable[Job]) -> dict[str, str]:
 def ran_everywhere(
     data: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Callable[[str], dict[str, Ran]]:
-    """What each preset of today's tests left, by platform; run when it is first asked for."""
+    """What each preset of the selected tests left, by platform; run when it is first asked for."""
     cases = [each.callspec.params for each in request.session.items if hasattr(each, "callspec")]
     wanted = {case["preset"].name for case in cases if "preset" in case}
 
@@ -157,7 +161,6 @@ def ran_everywhere(
     return everything
 
 
-@pytest.mark.rotates(8)
 @pytest.mark.parametrize(("preset", "platform"), places())
 def test_a_workload_runs_on_both_sides_adds_up_and_computes_the_same(
     preset: Preset, platform: str, ran_everywhere: Callable[[str], dict[str, Ran]]
@@ -196,7 +199,7 @@ def ran(study: dict[str, Any], folder: Path, data: Path) -> tuple[list[dict[str,
 
 
 @pytest.mark.machine("root", "runc")
-@pytest.mark.turns(4, 2)
+@pytest.mark.deep
 def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_path: Path, data: Path) -> None:
     """Corrupt pictures are one level, and the next one works; test_failures.py has the other ways to fail."""
     folder = tmp_path / "pictures"
@@ -224,7 +227,6 @@ def test_a_trial_that_cannot_work_is_kept_as_failed_and_the_study_goes_on(tmp_pa
 
 
 @pytest.mark.machine("root", "runc")
-@pytest.mark.turns(2, 1)
 def test_a_batch_that_the_containers_memory_does_not_hold_is_said_to_be_one(tmp_path: Path, data: Path) -> None:
     fields = {"batch": 20_000, "items": 20_000, "steps_per_epoch": 1, "epochs": 1, "workers": 0, "threads": 1}
     study = {

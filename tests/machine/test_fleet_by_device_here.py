@@ -33,7 +33,7 @@ def tare(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
 
 
-@pytest.mark.turns(4, 1)
+@pytest.mark.deep
 def test_devices_are_compared_without_what_one_lacks_and_cells_are_left_out_on_one_of_them(fleet, tmp_path) -> None:
     one, two = fleet.devices["one"], fleet.devices["two"]
     one.inside("cp", "/bin/true", "/run/only-on-one")

@@ -19,7 +19,7 @@ from tare.fleet.inventory import load_inventory
 from tare.fleet.ssh import Refused, Unreachable, ask
 from tare.records.store import Store
 
-pytestmark = [pytest.mark.machine("sshd"), pytest.mark.turns(4)]
+pytestmark = [pytest.mark.machine("sshd")]
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,7 @@ def test_an_sshd_that_dies_costs_nothing_once_it_is_back(fleet, start):
     assert device.knobs() == KNOBS
 
 
+@pytest.mark.deep
 def test_a_device_behind_another_one_is_reached_through_it_and_in_no_other_way(fleet, start):
     gate, behind = fleet.devices["one"], fleet.devices["two"]
     address = gate.wire_to(behind)
@@ -116,6 +117,7 @@ def test_of_two_controllers_that_want_one_device_the_second_is_told_who_has_it(f
     assert device.knobs() == KNOBS
 
 
+@pytest.mark.deep
 def test_a_device_with_another_version_of_tare_is_refused_and_nothing_is_run(fleet, start, tmp_path):
     other = tmp_path / "python"
     changed = "import sys, tare; tare.__version__ = '9.9'; sys.argv = ['tare', *sys.argv[4:]]; import tare.cli.__main__"

@@ -86,7 +86,6 @@ def test_a_study_runs_over_three_devices_and_leaves_each_as_it_was(fleet, start)
     assert "0 trials to run" in again.said()
 
 
-@pytest.mark.turns(2, 0)
 def test_a_worker_that_is_killed_is_replaced_and_its_trial_is_not_run_again(fleet, start):
     run = start(4, 1, "--on", "one")
     until(lambda: is_sleeping(fleet.devices["one"], run), "the trial runs", 90)
@@ -226,7 +225,6 @@ def test_a_run_that_is_asked_to_end_says_who_goes_on_without_it(fleet, start):
     assert device.knobs() == KNOBS
 
 
-@pytest.mark.turns(4, 1)
 def test_a_wrong_host_key_is_refused_and_the_others_go_on(fleet, start):
     fleet.write(two={"host_key": fleet.devices["one"].host_key})
     run = start(0.2, 1, "--on", "one", "--on", "two")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.machine("distributed")
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.turns(4, 2)
+@pytest.mark.deep
 def test_nothing_is_lost_and_nothing_runs_twice_though_lines_workers_and_devices_go():
     words = ["--devices", "40", "--trials", "3", "--trial-s", "1", "--kill", "--again", "--json"]
     argv = [sys.executable, "-m", "benchmarks.fleet", *words]

@@ -34,7 +34,6 @@ with open(os.path.join(os.path.dirname(os.environ["TARE_MARKS"]), "gpu.json"), "
 """
 
 
-@pytest.mark.turns(2, 0)
 def test_a_run_ends_in_a_verdict_with_a_gpu_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept_in(tmp_path / "nvml.json", monkeypatch, persistence=1, busy=True)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.environ["PYTHONPATH"], str(Path(tare.__file__).parents[1])]))

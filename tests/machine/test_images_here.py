@@ -110,7 +110,7 @@ def test_an_image_without_torch_is_told_apart_from_a_device_that_has_it(small_fo
 
 
 @pytest.mark.machine("runc")
-@pytest.mark.turns(4, 1)
+@pytest.mark.deep
 def test_an_image_with_torch_carries_the_same_software_and_trains_in_it(tmp_path):
     """The whole way: build, check, and steps of LeNet-5 whose marks come back."""
     folder = tmp_path / "root"

@@ -84,7 +84,6 @@ def private_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 
 @pytest.mark.machine("docker", "root")
-@pytest.mark.turns(2, 0)
 def test_an_engine_that_hangs_is_given_up_on_and_everything_goes_once_it_answers(private_engine, site, monkeypatch):
     monkeypatch.setattr(engine, "_REQUEST_WITHIN_S", 4)
     place = opened("docker", site)
@@ -103,7 +102,6 @@ def test_an_engine_that_hangs_is_given_up_on_and_everything_goes_once_it_answers
 
 
 @pytest.mark.machine("docker", "root")
-@pytest.mark.turns(2, 1)
 def test_an_engine_that_is_killed_fails_the_job_and_what_it_left_is_removed(private_engine, site):
     place = opened("docker", site)
     process = place.spawn(Job(("sleep", "987"), env=ENV))
@@ -138,7 +136,6 @@ aa: false
 
 
 @pytest.mark.machine("docker", "root", "environment outside /tmp")
-@pytest.mark.turns(2, 0)
 def test_a_tag_that_moves_between_repeats_is_refused(tmp_path):
     image = f"tare/test-{secrets.token_hex(4)}"
     built = tare("device", "image", "build", "--packages", "", "--name", image, cwd=tmp_path)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 import warm_tare
 
-import sweeps
 from scripts_own_times import AGREE, ATTEMPTS, disagreement
 from tare.records.store import Store
 from tare_inside import marks
@@ -47,8 +46,8 @@ def run(folder: Path, store: str, line: str, platforms: tuple[str, ...], **field
     return {record.settings["platform"]: folder / store / "trials" / f"{record.trial}.1" for record in records}
 
 
-@pytest.mark.turns(4, 2)
-def test_every_kind_of_loop_has_its_own_steps_and_times_on_every_platform(folder: Path) -> None:
+@pytest.mark.deep
+def test_every_kind_of_loop_has_its_own_steps_and_times_on_every_platform(folder: Path, deep: bool) -> None:
     (folder / "lines").write_text(json.dumps([["own_times.py", kind] for kind in KINDS]))
     (folder / "ran").mkdir()
     python, path = shlex.quote(sys.executable), shlex.quote(str(Path(marks.__file__).parents[1]))
@@ -56,7 +55,7 @@ def test_every_kind_of_loop_has_its_own_steps_and_times_on_every_platform(folder
         f"into=$(mktemp -d {folder}/ran/XXXXXX); echo $into;"
         f"PYTHONPATH={path} {python} {shlex.quote(str(INSIDE / 'forked_runs.py'))} $into attached < lines"
     )
-    names = NAMES if sweeps.deep() else NAMES[sweeps.chosen() // 4 :: 2]  # two on its first day, and two on the next
+    names = NAMES if deep else ("docker", "runc")
     left, best = names, dict.fromkeys(((name, kind) for name in names for kind in KINDS), float("inf"))
     for attempt in range(2 * ATTEMPTS):  # here other tests run beside it
         trials = run(folder, f"store-{attempt}", line, left, attach="none", writes=[str(folder / "ran")])
@@ -71,7 +70,7 @@ def test_every_kind_of_loop_has_its_own_steps_and_times_on_every_platform(folder
     pytest.fail(f"off by more than {AGREE:.0%}: { {key: found for key, found in best.items() if found > AGREE} }")
 
 
-@pytest.mark.turns(4, 3)
+@pytest.mark.deep
 def test_two_ranks_under_torchrun_find_each_other_in_a_container_and_the_first_is_marked(folder: Path) -> None:
     python = shlex.quote(sys.executable)
     line = f"{python} -m torch.distributed.run --standalone --nproc_per_node 2 -m own_times distributed\nexit $?"

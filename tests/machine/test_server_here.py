@@ -59,7 +59,7 @@ ONE_AT_A_TIME = APP.replace("await asyncio.sleep(0.002)", "async with lock: awai
 
 
 @pytest.mark.machine("root", "runc")
-@pytest.mark.turns(4, 0)
+@pytest.mark.deep
 def test_the_sides_take_turns_at_the_rates_around_a_goal_and_the_same_command_resumes(tmp_path: Path) -> None:
     """A server of 50 answers per second, which waits: a busy machine makes it later, not much slower."""
     (tmp_path / "app.py").write_text(ONE_AT_A_TIME)

@@ -106,7 +106,7 @@ def slurm() -> Iterator[dict[str, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.mark.turns(4, 1)
+@pytest.mark.deep
 def test_nodes_run_when_their_jobs_do_on_the_cores_of_the_job_and_one_whose_job_ends_gets_another(slurm, tmp_path):
     """The second node is another job's at first: it holds up no trial of the first, joins later, and loses its job."""
     if (os.cpu_count() or 1) < 2:

@@ -32,7 +32,8 @@ from tare.trial.undo.restoration import restore
 
 DRIVER = Path(__file__).with_name("driver_storage.py")
 PLATFORMS = [
-    pytest.param(name, marks=pytest.mark.machine(name)) for name in ("bare", "docker", "podman", "runc", "gvisor")
+    *(pytest.param(name, marks=pytest.mark.machine(name)) for name in ("bare", "docker", "runc")),
+    *(pytest.param(name, marks=[pytest.mark.machine(name), pytest.mark.deep]) for name in ("podman", "gvisor")),
 ]
 
 # Reads as a loader does, through the page cache: a stream, and small files here and there. Prints bytes and files a s.
@@ -122,7 +123,6 @@ def test_an_emulated_sd_card_reads_at_its_limit_within_a_tenth(tmp_path: Path, d
     assert left() == []
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_what_a_workload_reads_obeys_the_limits_on_every_platform(tmp_path: Path, data: Path, name: str):
     platform = find("platforms", name)()
@@ -162,7 +162,6 @@ def driven(state: Path, data: Path, n: int) -> int:
     return subprocess.run(argv, capture_output=True, timeout=120, check=False).returncode
 
 
-@pytest.mark.turns(2, 0)
 def test_killed_before_any_of_its_commands_nothing_of_it_is_left_after_a_restore(tmp_path: Path):
     data, state = tmp_path / "data", tmp_path / "state"
     data.mkdir()
@@ -219,7 +218,6 @@ aa: false
 """
 
 
-@pytest.mark.turns(2, 1)
 def test_a_study_on_a_slow_card_with_a_cold_cache_in_every_epoch(tmp_path: Path):
     (tmp_path / "study.yaml").write_text(STUDY)
     environment = {**os.environ, "TARE_DATA": str(tmp_path / "data")}

@@ -106,8 +106,9 @@ def test_weigh_runs_both_sides_on_the_same_software_and_reports(tmp_path, platfo
     assert left_on_the_device(tmp_path / "store") == []
 
 
-@pytest.mark.rotates(2)
-@pytest.mark.parametrize("platform", [pytest.param("docker", marks=DOCKER), pytest.param("runc", marks=RUNC)])
+@pytest.mark.parametrize(
+    "platform", [pytest.param("docker", marks=DOCKER), pytest.param("runc", marks=[*RUNC, pytest.mark.deep])]
+)
 def test_a_run_killed_in_the_middle_loses_nothing_and_the_next_one_goes_on(tmp_path, platform):
     (tmp_path / "sleepy.yaml").write_text(SLEEPY.format(platform=platform))
     store = tmp_path / "store"
@@ -146,7 +147,6 @@ def test_ctrl_c_twice_stops_at_once_and_leaves_the_device_as_it_was(tmp_path):
 
 
 @pytest.mark.machine("root", "docker")
-@pytest.mark.turns(2, 0)
 def test_a_script_of_ones_own_is_marked_in_the_container_without_a_change_to_it(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import torch\n"

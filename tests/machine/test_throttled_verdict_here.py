@@ -16,7 +16,7 @@ WORK = Path(__file__).with_name("steps_of_work.py")
 
 @pytest.mark.alone  # beside others it would not get the nine tenths that its quota allows, and would not be stopped
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(2, 1)
+@pytest.mark.deep
 def test_a_quota_of_nine_tenths_of_a_core_is_not_equivalent_and_fails_the_gate(tmp_path: Path) -> None:
     study = {
         "study": "throttled",

@@ -1,9 +1,9 @@
 """Causes planted in a container are found: the layer that carries them is named, and no other.
 
-Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end. A fourth of the
-causes are planted each day (sweeps.py), all of them in `make deep`: a study takes half a minute. Those that say of each
-layer whether it costs something are `alone`. The others cost several times the work, and but for a cold image they are
-found beside other tests too, at loads of 5 to 10.
+Each is a study of a few stages on runc, run for real; what `tare why` itself adds is tested at the end. Some causes
+are planted in `make deep` only: a study takes half a minute. Those that say of each layer whether it costs something
+are `alone`. The others cost several times the work, and but for a cold image they are found beside other tests too, at
+loads of 5 to 10.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def taken_apart(
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 0)
+@pytest.mark.deep
 def test_a_quota_below_what_the_workload_needs_is_the_cpu_cgroup(tmp_path: Path) -> None:
     stages = [{"quota": 0.2, "isolation": [layers]} for layers in (["uts"], ["uts", "cpu"])]
 
@@ -70,7 +70,6 @@ def test_a_quota_below_what_the_workload_needs_is_the_cpu_cgroup(tmp_path: Path)
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 1)
 def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
     dead = [
         {"names": ["getpgid"], "action": "SCMP_ACT_ERRNO", "args": [{"index": 0, "value": number, "op": "SCMP_CMP_EQ"}]}
@@ -88,7 +87,7 @@ def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 2)
+@pytest.mark.deep
 def test_a_memory_limit_that_forces_reclaim_is_the_memory_cgroup(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -114,12 +113,12 @@ def slow_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
     subprocess.run(["mount", "-o", "loop,sync,dirsync", str(image), str(point)], check=True)
     monkeypatch.setenv("TARE_STATE", str(point / "state"))
     yield point
-    subprocess.run(["umount", str(point)], check=True)
+    subprocess.run(["umount", "--lazy", str(point)], check=True)  # containers of others may have copied the mount
 
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 3)
+@pytest.mark.deep
 def test_a_slow_upper_layer_is_the_overlay(tmp_path: Path, slow_state: Path) -> None:
     written = Path("/var/tmp/tare-test-written")
     stages = [{"writable": True, "isolation": [layers]} for layers in ([], ["pids"])]
@@ -195,16 +194,15 @@ def compared(folder: Path, text: str, blocks: int, **planted: bool) -> str:
 
 @pytest.mark.machine("runc", "root")
 @pytest.mark.parametrize("text", [MARKED, pytest.param(SCRIPT, marks=pytest.mark.deep)], ids=["marked", "torch"])
-@pytest.mark.turns(2, 0)
 def test_a_sleep_in_the_optimiser_step_is_named(tmp_path: Path, text: str) -> None:
-    """With torch, whose import is most of each of the twelve trials, only now and then: its marks have other tests."""
+    """With torch in `make deep` only: its import is most of each of the twelve trials."""
     said = compared(tmp_path, text, blocks=6, sleep=True)
 
     assert "is in the optimiser step" in said
 
 
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 1)
+@pytest.mark.deep
 def test_another_thread_count_is_named_and_taints_the_comparison(tmp_path: Path) -> None:
     said = compared(tmp_path, SCRIPT, blocks=1, threads=True)
 
@@ -224,18 +222,18 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
 
 
 PLANTS = [
-    pytest.param(("--quota", "0.1"), "30", "cpu_quota", "--cpus", marks=pytest.mark.turns(4, 2), id="quota"),
+    pytest.param(("--quota", "0.1"), "30", "cpu_quota", "--cpus", id="quota"),
     pytest.param(  # a step takes a hundred times as long with it: a few are enough
         ("--inside-env", "PYTHONTRACEMALLOC=5"),
         "5",
         "debug_variables",
         "PYTHONTRACEMALLOC",
-        marks=pytest.mark.turns(4, 0),
         id="variable",
     ),
 ]
 
 
+@pytest.mark.deep
 @pytest.mark.machine("runc", "root")
 @pytest.mark.parametrize(("planted", "steps", "cause", "cure"), PLANTS)
 def test_a_planted_cause_is_named_and_its_cure_takes_the_cost_away(
@@ -279,7 +277,7 @@ for step in range(30):
 
 
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 1)
+@pytest.mark.alone
 def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
     asked = ("why", "--in", "runc", "--inside-arg=--threads=16", "--no-layers", "--json", "-o", "why", "--")
@@ -294,7 +292,7 @@ def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(t
 
 
 @pytest.mark.machine("runc", "root")
-@pytest.mark.turns(4, 3)
+@pytest.mark.deep
 def test_of_two_images_the_software_is_named(tmp_path: Path) -> None:
     slow, quick = (python_image(tmp_path / name, lack) for name, lack in (("app-2", "_json"), ("app-1", "")))
     work = Path(__file__).with_name("planted_work.py")
@@ -311,15 +309,16 @@ def test_of_two_images_the_software_is_named(tmp_path: Path) -> None:
     assert "layers" not in found
 
 
+@pytest.mark.deep
 @pytest.mark.machine("runc", "root")
 @pytest.mark.parametrize(
     "plant",
     [
         # Beside others, at a load of 8, it could not be told: everybody reads from the disk.
-        pytest.param("cold image", marks=[pytest.mark.alone, pytest.mark.turns(4, 0)]),
-        pytest.param("temporary files on a slow disk", marks=pytest.mark.turns(4, 1)),
-        pytest.param("a variable of NCCL", marks=pytest.mark.turns(4, 2)),
-        pytest.param("TF32, GPU", marks=[pytest.mark.machine("cuda"), pytest.mark.turns(4, 3)]),
+        pytest.param("cold image", marks=pytest.mark.alone),
+        "temporary files on a slow disk",
+        "a variable of NCCL",
+        pytest.param("TF32, GPU", marks=pytest.mark.machine("cuda")),
     ],
 )
 def test_what_tools_planted_plants_is_named(plant: str) -> None:
@@ -331,7 +330,6 @@ def test_what_tools_planted_plants_is_named(plant: str) -> None:
 
 @pytest.mark.holds("tracing")
 @pytest.mark.machine("runc", "root", "tracefs")
-@pytest.mark.turns(2, 0)
 def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:
     store = str(tmp_path / "why")
     asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", store, "--")

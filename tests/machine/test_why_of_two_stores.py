@@ -22,7 +22,6 @@ def tare(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProces
     return done
 
 
-@pytest.mark.turns(2, 1)
 def test_a_variable_of_the_later_store_is_named_and_removing_it_removes_the_cost(tmp_path: Path) -> None:
     # Steps that sleep for 4 ms, or for 40: however busy the machine is, the one takes longer than the other.
     work = [sys.executable, str(HERE / "planted_work.py"), "8", "--sleep", "4", "--mode", VARIABLE]

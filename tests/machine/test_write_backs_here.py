@@ -168,7 +168,6 @@ def test_the_flushing_layer_is_simulated_on_what_was_traced(files: Ran):
 
 
 @pytest.mark.machine("docker")
-@pytest.mark.turns(2, 1)
 def test_four_docker_containers_are_told_apart_and_the_missing_control_is_said(tmp_path: Path):
     found = ran(tmp_path, platform={"docker": {"writable": True}}, tenants=4, workload=WRITING)
 
@@ -199,7 +198,7 @@ def syncing() -> Iterator[None]:
 
 
 @pytest.mark.machine("bare")
-@pytest.mark.turns(2, 0)
+@pytest.mark.deep
 def test_checkpoints_of_a_training_loop_are_written_back_as_the_workloads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import pytest
 
-from sweeps import deep
 from tare.base.errors import TrialError
 from tare.base.host import Exit, Host, Job, Scope, Site
 from tare.parts.protocols import Control, Platform, Workload
@@ -195,17 +194,17 @@ def _resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def test_in_a_day_of_trials_nothing_grows_but_the_records(bench, tmp_path, monkeypatch):
+def test_in_a_day_of_trials_nothing_grows_but_the_records(bench, tmp_path, monkeypatch, deep):
     """24 hours by the device's clock, which only the workloads move on: 24 trials of an hour.
 
     Memory is what Python has; over thousands of trials all that the process has, which costs nothing to ask for.
     """
-    trials = 2880 if deep() else 24
+    trials = 2880 if deep else 24
     clock = bench.host.clock
     begun_ns = clock.now_ns()
     monkeypatch.setattr(Device, "worked", staticmethod(lambda: clock.advance(86400 / trials)))
     looks = []
-    if not deep():
+    if not deep:
         tracemalloc.start()
     try:
         for block in range(trials):
@@ -214,7 +213,7 @@ def test_in_a_day_of_trials_nothing_grows_but_the_records(bench, tmp_path, monke
             assert (record.state, left_behind(bench, tmp_path)) == ("ok", [])
             if block in (trials // 4, trials - 1):
                 gc.collect()
-                held = _resident() if deep() else tracemalloc.get_traced_memory()[0]
+                held = _resident() if deep else tracemalloc.get_traced_memory()[0]
                 path = bench.journal.path  # none right after it was compacted
                 looks.append((held, len(list(Path("/proc/self/fd").iterdir())), threading.active_count(),
                               path.stat().st_size if path.exists() else 0))  # fmt: skip

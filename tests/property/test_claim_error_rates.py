@@ -9,8 +9,6 @@ from tare.analysis.model import Measurement
 from tare.papers.claims.deciding import words_of
 from tare.papers.claims.model import FAILS, HOLDS, UNDECIDED, Check
 
-pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
-
 STUDIES = 1_000
 
 
@@ -40,7 +38,6 @@ STRADDLES = {  # the interval of a rise, with a margin of 5 % -> the word
 
 
 def test_a_claim_is_undecided_where_its_interval_straddles_the_margin():
-    """In one test, so that all of them are tried every day."""
     assert {ends: of_interval(*ends) for ends in STRADDLES} == STRADDLES
     assert {(low, high): of_interval(-high, -low, "falls") for low, high in STRADDLES} == STRADDLES
 

@@ -19,8 +19,6 @@ from tare.analysis.fleet.random_effects import Centre, centre_of, error_variance
 from tare.analysis.statistics import Floats
 from tare.records.model import TrialRow
 
-pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
-
 EFFECT, NOISE, BLOCKS = 0.02, 0.02, 6
 FLEETS = 240
 

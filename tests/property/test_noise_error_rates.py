@@ -17,8 +17,6 @@ from tare.analysis.estimators import line_up, signed_rank
 from tare.analysis.model import Measurement
 from tare.analysis.table import Table, run_order
 
-pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
-
 SURE = ("slower", "faster", "equivalent")
 
 

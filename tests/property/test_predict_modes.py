@@ -130,7 +130,7 @@ def law_place(law: Law, name: str) -> int:
 # Networks that nothing was learnt from
 
 
-@pytest.mark.seldom(4)
+@pytest.mark.deep
 @pytest.mark.parametrize("seed", [1, 2])
 def test_networks_of_another_device_are_predicted_and_their_intervals_hold(tmp_path: Path, seed: int) -> None:
     """Priors and settings come from one H200; the device, its 169 modes and its networks are made up."""
@@ -153,7 +153,6 @@ def test_networks_of_another_device_are_predicted_and_their_intervals_hold(tmp_p
         assert np.median([errors[figure] for errors in chosen]) < 0.06
 
 
-@pytest.mark.turns(2, 0)
 def test_the_expected_error_is_near_the_one_that_is_found(tmp_path: Path) -> None:
     rows = networks(3, count=4)
     few = {(420, 1), (1980, 13), (1200, 3), (680, 6), (1980, 2), (420, 9), (1590, 5), (940, 1)}

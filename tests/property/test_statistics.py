@@ -16,8 +16,7 @@ from tare.analysis.compare import compare, detectable, mde
 from tare.analysis.model import Measurement
 from tare.analysis.noise import LOOKING_ALPHA, enough
 
-pytestmark = pytest.mark.seldom(8)  # simulations; single results are in tests/unit
-
+DEEP = pytest.mark.deep
 STUDIES = 1_000
 DRIFT = 0.08
 CV = 0.02
@@ -73,7 +72,10 @@ def covered(noise, blocks):
     return hits / STUDIES
 
 
-@pytest.mark.parametrize("noise", NOISES)
+HARDER = [pytest.param(name, marks=DEEP) if name == "normal" else name for name in NOISES]
+
+
+@pytest.mark.parametrize("noise", HARDER)
 def test_a_95_percent_interval_of_paired_blocks_covers_93_to_97_percent(noise):
     assert 0.93 <= covered(noise, True) <= 0.97
 
@@ -84,7 +86,7 @@ PROMISED = {6: 0.96875, 8: 0.9609, 10: 0.9512, 15: 0.9521}
 
 
 @pytest.mark.parametrize(("n", "promised"), PROMISED.items())
-@pytest.mark.parametrize("noise", ["normal", "heavy tails"])
+@pytest.mark.parametrize("noise", [pytest.param("normal", marks=DEEP), "heavy tails"])
 def test_at_each_number_of_blocks_the_interval_covers_what_its_method_says(n, promised, noise):
     rng = np.random.default_rng(n)
     found = [quick(study(rng, n, NOISES[noise], (0.05,)))[0] for _ in range(STUDIES)]
@@ -95,12 +97,12 @@ def test_at_each_number_of_blocks_the_interval_covers_what_its_method_says(n, pr
     assert covering >= 0.95 - slack(0.95)
 
 
-@pytest.mark.parametrize("noise", ["normal", "heavy tails"])
+@pytest.mark.parametrize("noise", [pytest.param("normal", marks=DEEP), "heavy tails"])
 def test_a_95_percent_interval_of_two_samples_covers_93_to_97_percent(noise):
     assert 0.93 <= covered(noise, False) <= 0.97
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", HARDER)
 def test_the_same_thing_twice_is_called_slower_or_faster_in_at_most_5_percent(noise):
     rng = np.random.default_rng(12)
     claims = sum(
@@ -147,7 +149,12 @@ def test_a_baseline_that_differs_from_itself_lets_no_smaller_difference_be_claim
 
 @pytest.mark.parametrize(
     ("sizes", "spreads"),
-    [((30, 6), (0.01, 0.03)), ((30, 6), (0.01, 0.02)), ((9, 6), (0.01, 0.03)), ((10, 10), (0.01, 0.03))],
+    [
+        ((30, 6), (0.01, 0.03)),
+        pytest.param((30, 6), (0.01, 0.02), marks=DEEP),
+        pytest.param((9, 6), (0.01, 0.03), marks=DEEP),
+        pytest.param((10, 10), (0.01, 0.03), marks=DEEP),
+    ],
 )
 def test_two_samples_unlike_in_size_and_spread_are_called_different_in_at_most_5_percent(sizes, spreads):
     rng = np.random.default_rng(19)
@@ -160,7 +167,7 @@ def test_two_samples_unlike_in_size_and_spread_are_called_different_in_at_most_5
     assert claims / STUDIES <= 0.05 + slack(0.05)
 
 
-@pytest.mark.parametrize("n", [6, 8, 10, 14, 20])
+@pytest.mark.parametrize("n", [6, 8, pytest.param(10, marks=DEEP), pytest.param(14, marks=DEEP), 20])
 def test_an_effect_of_the_promised_size_is_found_with_80_percent_power(n):
     rng = np.random.default_rng(n)
     effect = mde(CV * math.sqrt(2), n, paired=True)
@@ -180,7 +187,7 @@ def test_a_planted_5_percent_is_found_at_the_promised_power():
     assert found / STUDIES >= 0.8 - slack(0.8)
 
 
-@pytest.mark.parametrize("n", [6, 10])
+@pytest.mark.parametrize("n", [pytest.param(6, marks=DEEP), 10])
 def test_a_family_of_five_makes_any_false_claim_in_at_most_5_percent(n):
     rng = np.random.default_rng(15)
     wrong = 0
@@ -213,7 +220,9 @@ def stopped(rng, target, noise):
 
 # Half-widths that the noise reaches late, now and then, and early; the middle one is where luck helps most: without
 # the price of looking (intervals at 95 instead of 96.5 %) these very studies cover 92.9 % there.
-@pytest.mark.parametrize("target", [0.7 * CV, 1.0 * CV, 2.0 * CV], ids=["late", "by luck", "early"])
+@pytest.mark.parametrize(
+    "target", [pytest.param(0.7 * CV, marks=DEEP), 1.0 * CV, 2.0 * CV], ids=["late", "by luck", "early"]
+)
 def test_stopping_when_the_interval_is_tight_keeps_coverage_and_false_claims(target):
     rng = np.random.default_rng(17)
     found = [stopped(rng, target, normal) for _ in range(STUDIES)]

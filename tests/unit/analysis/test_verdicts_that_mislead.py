@@ -817,7 +817,7 @@ def test_trials_that_make_the_interval_wide_all_by_themselves_do_not_pass_the_ga
     assert gate(weigh(FakeStore(records)), 0.05).passed == passes
 
 
-@pytest.mark.rotates(2)  # each takes 5 s
+# each takes 5 s
 @pytest.mark.parametrize("noise", ["normal", "heavy"])
 def test_noise_that_both_sides_have_seldom_looks_like_rare_slow_trials(noise):
     rng = np.random.default_rng(5)

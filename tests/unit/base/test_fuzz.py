@@ -16,7 +16,6 @@ import pytest
 from fuzz_targets import CORPUS, TARGETS, Found, attack
 from tare.base.errors import TareError
 
-COUNT = int(os.environ.get("TARE_FUZZ") or (200_000 if os.environ.get("TARE_DEEP") else 0))
 MOST_S, MOST_BYTES = 10.0, 500 << 20
 PLAIN = 2_000
 SLOW = {"trace.dat": 100, "pack": 100, "text trace": 200, "study": 200, "marks": 200, "work folder": 200,
@@ -25,11 +24,11 @@ SLOW = {"trace.dat": 100, "pack": 100, "text trace": 200, "study": 200, "marks":
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_damaged_input_is_a_sentence(target: str):
-    start = int(time.time()) // 86_400 * 1_000_000  # other ones each day; what fails is named by its number
-    found, count = Found(target), COUNT or SLOW.get(target, PLAIN)
-    for first in range(start, start + count, 200):
-        found.add(attack(target, min(200, start + count - first), first))
+def test_damaged_input_is_a_sentence(target: str, deep: bool):
+    count = int(os.environ.get("TARE_FUZZ", "0")) or (200_000 if deep else SLOW.get(target, PLAIN))
+    found = Found(target)
+    for first in range(0, count, 200):  # what fails is named by its number
+        found.add(attack(target, min(200, count - first), first))
     assert found.wrong == [], "\n".join(found.wrong[:20])
     assert found.inputs == count
     assert found.worst_cpu_s < MOST_S, f"input {found.worst_input}"

@@ -15,8 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 import recorded_stores
-import sweeps
-from sweeps import EIGHTHS
 from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import tare as verbs
 from tare.cli.store.verify import READING
@@ -296,23 +294,23 @@ def test_a_process_that_is_ended_from_outside_is_an_error(results):
     assert code == 1 and "ended from outside" in said
 
 
-def test_the_results_that_come_with_tare_are_what_was_recorded(made, tmp_path, monkeypatch):
+def test_the_results_that_come_with_tare_are_what_was_recorded(made, tmp_path, monkeypatch, deep):
     """Every byte of every store, every block of every page; figures of the first trial of each store and an eighth of
-    the others, another eighth each day; of all of them in `make deep`."""
+    the others; of all of them in `make deep`."""
     from tare.figures import rederive as figures
 
     whole, noted = figures.rederive, tmp_path / "looked"  # a file, for the processes that look at the stores
 
-    def of_today(store, record):
+    def of_some(store, record):
         first = record.trial == store.records()[0].trial
-        taken = first or sweeps.deep() or crc32(record.trial.encode()) % EIGHTHS == sweeps.chosen()
+        taken = first or deep or crc32(record.trial.encode()) % 8 == 0
         with noted.open("a") as file:
             file.write(f"{taken} {store.path}\n")
         return whole(store, record) if taken else figures.Rederived(record.trial, record.attempt)
 
-    monkeypatch.setattr(figures, "rederive", of_today)
+    monkeypatch.setattr(figures, "rederive", of_some)
     for kept in [made, *(path.parent for path in REPOSITORY.glob("studies-results/pages.txt"))]:
         assert "figures derived again" in tare("store", "verify", str(kept))
     looked = noted.read_text().splitlines()
-    assert sum(line.startswith("True ") for line in looked) > len(looked) / (2 * EIGHTHS)
+    assert sum(line.startswith("True ") for line in looked) > len(looked) / 16
     assert len({line.partition(" ")[2] for line in looked}) > 20

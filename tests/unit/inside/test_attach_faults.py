@@ -74,7 +74,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., Non
     return once
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize(("script", "broken"), CASES)
 def test_the_script_goes_on_and_the_record_says_so(ran: Callable[..., Path], script: str, broken: str) -> None:
     plain, attached = ran("plain", script), ran("attached", script, f"BREAK={broken}")

@@ -29,15 +29,14 @@ EVALUATED = {
 def ran(
     tmp_path_factory: pytest.TempPathFactory, torch_forks: Callable[..., None], request: pytest.FixtureRequest
 ) -> Path:
-    """Today's script, run with us and without: the import of its framework is most of it."""
+    """Each script that a selected test asks for, with us and without: the import of its framework is most of it."""
     folder = tmp_path_factory.mktemp("ran")
     cases = [each.callspec.params for each in request.session.items if hasattr(each, "callspec")]
-    today = {case.get("script") for case in cases}
-    torch_forks(folder, [[script, str(folder / "out")] for script in EVALUATED if script in today])
+    wanted = {case.get("script") for case in cases}
+    torch_forks(folder, [[script, str(folder / "out")] for script in EVALUATED if script in wanted])
     return folder
 
 
-@pytest.mark.rotates(3)
 @pytest.mark.parametrize("script", EVALUATED)
 def test_a_framework_is_marked_as_a_loop_by_hand_would_be(script: str, ran: Path) -> None:
     plain, attached = (ran / script / side for side in ("plain", "attached"))

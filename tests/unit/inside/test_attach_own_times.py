@@ -40,7 +40,6 @@ def ran(run_forked: Callable[..., Path]) -> Callable[..., Path]:
     return cache(run_forked)
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("kind", (*ENDS, *BEGINS))
 def test_steps_and_times_are_the_scripts_own_and_parts_fit_into_steps(
     kind: str, run_forked: Callable[..., Path]
@@ -118,7 +117,7 @@ def torchrun(workdir: Path, env: dict[str, str]) -> Exit:
     return LocalHost().spawn(Command.model_validate(fields).job(LocalHost(), workdir, seed=1)).wait(240)
 
 
-@pytest.mark.turns(4, 0)  # three imports of torch each; on odd days test_attach_scripts.py has such a one
+@pytest.mark.deep
 def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Path) -> None:
     for _ in range(ATTEMPTS):
         (workdir / "marks.bin").unlink(missing_ok=True)
@@ -133,7 +132,7 @@ def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Pat
     pytest.fail("off by more than the script's own time allows")
 
 
-@pytest.mark.turns(4, 2)
+@pytest.mark.deep
 def test_all_ranks_under_torchrun_end_with_the_same_step(workdir: Path) -> None:
     ended = torchrun(workdir, {"TARE_ATTACH": json.dumps({"stop_after_steps": 4})})
 

@@ -100,7 +100,6 @@ def intervals(workdir: Path) -> Counter[str]:
     return begun
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("script", MARKED)
 def test_each_script_is_marked_and_computes_what_it_did(ran: Callable[..., Ran], script: str) -> None:
     plain, attached = ran("plain", script), ran("attached", script)
@@ -166,7 +165,6 @@ def commanded(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> Commanded:
     return go
 
 
-@pytest.mark.turns(4, 1)  # three imports of torch each; on even days test_attach_own_times.py has such a one
 def test_of_two_distributed_processes_the_first_rank_marks(commanded: Commanded, workdir: Path, tmp_path: Path) -> None:
     ended = commanded(sys.executable, "distributed.py", str(tmp_path))
 
@@ -177,7 +175,6 @@ def test_of_two_distributed_processes_the_first_rank_marks(commanded: Commanded,
     assert len(set(ended.out.split())) == 4
 
 
-@pytest.mark.turns(4, 3)
 def test_workers_that_import_the_script_again_do_not_mark(commanded: Commanded, workdir: Path) -> None:
     ended = commanded("bash", "-c", f"exec {shlex.quote(sys.executable)} spawned_workers.py")
 

@@ -60,7 +60,6 @@ def parameters(network: nn.Module) -> int:
     return sum(weight.numel() for weight in network.parameters())
 
 
-@pytest.mark.rotates(2)
 @pytest.mark.parametrize("name", VISION)
 def test_an_image_network_is_torchvisions(name: str) -> None:
     images = torch.randn(2, 3, 96, 96)

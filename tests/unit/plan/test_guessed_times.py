@@ -27,7 +27,6 @@ def taken_s(records: list[Record]) -> float:
     return total_ns / 1e9
 
 
-@pytest.mark.rotates(4)
 @pytest.mark.parametrize("pack", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_kept_study_took_about_as_long_as_its_plan_guesses(pack):
     with each_pack_once(), Store.open(pack) as store:  # the first: without writing its series out
