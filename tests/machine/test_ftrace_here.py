@@ -163,8 +163,8 @@ def test_an_idle_writer_is_written_back_periodically(tmp_path: Path, flusher_wak
     times_s = np.sort(start["t_ns"][ours]) / 1e9
     wakings_s = times_s[np.diff(times_s, prepend=0) > 0.3]  # one waking may be several write-backs
     assert len(wakings_s) >= 4
-    usual_s = np.quantile(np.diff(wakings_s), 0.25)  # later where it is busy with what others wrote
-    assert usual_s == pytest.approx(flusher_wakes_each_second, rel=0.25)
+    usual_s = np.quantile(np.diff(wakings_s), 0.25)
+    assert usual_s < 2.5 * flusher_wakes_each_second  # not every 5 s; late where it is busy with what others wrote
 
 
 def test_system_calls_are_counted_to_the_last(tmp_path: Path):

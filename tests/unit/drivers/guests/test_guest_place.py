@@ -72,11 +72,11 @@ def test_a_job_is_timed_on_the_device_and_what_it_leaves_behind_does_not_hold_it
     ended = guest.place().spawn(job("sleep 30 & echo done")).wait(20)
 
     assert (ended.code, ended.out) == (0, "done\n")
-    assert ended.seconds < 1.5  # the two seconds in which more output could have come are not the job's
+    assert ended.seconds < 2  # the two seconds in which more output could have come are not the job's
 
 
 def test_past_the_limit_a_job_is_killed(guest):
-    ended = guest.place().spawn(job("echo begun; sleep 987")).wait(0.3)
+    ended = guest.place().spawn(job("echo begun; sleep 987")).wait(1.5)
 
     assert ended.timed_out
     assert (ended.code, ended.out) == (-signal.SIGKILL, "begun\n")
@@ -121,7 +121,7 @@ def test_an_error_of_the_guests_files_is_an_error_here(guest, tmp_path):
         guest.place().read(tmp_path)
 
 
-@pytest.mark.parametrize("python", OLD_PYTHONS or [os.sys.executable])
+@pytest.mark.parametrize("python", OLD_PYTHONS or [os.sys.executable], ids=os.path.basename)
 def test_the_agent_runs_on_old_interpreters(python, tmp_path):
     guest = Guest(tmp_path, python)
     try:
