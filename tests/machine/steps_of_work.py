@@ -5,6 +5,7 @@ python steps_of_work.py STEPS [--calls N] [--read FILE] [--write FILE]
 
 import argparse
 import os
+import time
 
 from tare_inside import marks
 
@@ -43,6 +44,7 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("steps", type=int)
     asked.add_argument("--calls", type=int, default=0)
+    asked.add_argument("--sleep", type=float, default=0, help="seconds in each step, on a core of any speed")
     asked.add_argument("--read")
     asked.add_argument("--write")
     wanted = asked.parse_args()
@@ -54,6 +56,7 @@ def main() -> None:
             total += number
         for _ in range(wanted.calls):
             os.getpgid(0)  # a call with an argument of ours: a filter's rules about it are all looked at
+        time.sleep(wanted.sleep)
         if pages:
             pages.read(step)
         if wanted.write:
