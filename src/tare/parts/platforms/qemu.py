@@ -141,14 +141,16 @@ def time_stamps(cpuinfo: str) -> tuple[str, ...]:
     """How fast the processor's time-stamp counter counts, for a kernel that is emulated and sees that same counter.
 
     The microvm has no clock of known rate but the timer chip, against which a kernel on a busy device cannot measure
-    it: it then waits for ever. Where a processor's clock may change, the device does not say how fast the counter is.
+    it: it then waits for ever. Nor may it check the counter against timer ticks, which come late on a busy device:
+    it would take these as its clock, which then jumps by tenths of seconds. Where a processor's clock may change, the
+    device does not say how fast the counter is.
     """
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     known = set(flags[1].split()) if flags else set()
     counts = re.search(r"^cpu MHz\s*:\s*([0-9.]+)$", cpuinfo, re.MULTILINE)
     if counts is None or "constant_tsc" not in known or "aperfmperf" in known:
         return ()
-    return (f"tsc_early_khz={round(1000 * float(counts[1]))}",)
+    return (f"tsc_early_khz={round(1000 * float(counts[1]))}", "tsc=reliable")
 
 
 _PORT = 5252

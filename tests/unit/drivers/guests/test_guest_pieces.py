@@ -219,7 +219,7 @@ def test_kvm_that_does_not_work_is_told_and_emulation_takes_its_place(host, word
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("tsc constant_tsc nopl", ("tsc_early_khz=2100123",)),
+        ("tsc constant_tsc nopl", ("tsc_early_khz=2100123", "tsc=reliable")),
         ("tsc constant_tsc aperfmperf", ()),  # the clock that is told is that of the moment
         ("tsc nopl", ()),
     ],
