@@ -6,7 +6,10 @@ Folders are kept as in `Scope.cgroups`: v1 by controller, v2 under the empty nam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+import fcntl
+import os
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +22,7 @@ from tare.drivers.places import comes_true
 PARENT = "tare"  # everything that we make lies in this folder of each hierarchy
 PIDS_LIMIT = 4096  # a fork bomb must not take the device with it
 EMPTY_WITHIN_S = 10.0
+REMOVED_WITHIN_S = 2.0  # a removal takes less than a millisecond
 
 _V1 = {
     "blkio", "cpu", "cpuacct", "cpuset", "devices", "freezer", "hugetlb",
@@ -70,11 +74,12 @@ def make(host: Host, name: str) -> dict[str, str]:
     if not folders:
         raise ObstacleError(f"no control groups are mounted on {host.name}.")
     try:
-        host.run(["mkdir", "-p", "--", *_distinct(folders)]).checked()
-        if "" in folders:
-            _hand_down_controllers(host, folders[""])
-        if "cpuset" in folders:
-            _fill_cpuset(host, folders["cpuset"])
+        with parent_kept(host):
+            host.run(["mkdir", "-p", "--", *_distinct(folders)]).checked()
+            if "" in folders:
+                _hand_down_controllers(host, folders[""])
+            if "cpuset" in folders:
+                _fill_cpuset(host, folders["cpuset"])
         limit_pids(host, folders)
     except BaseException as error:
         with contextlib.suppress(TrialError):  # what went wrong before is what the user must hear of
@@ -187,11 +192,51 @@ def remove(host: Host, folders: Mapping[str, str], *, within_s: float = EMPTY_WI
     remove_parent(host)
 
 
-def remove_parent(host: Host) -> None:
-    """Remove our parent folder where it is empty; other groups in it (another run's) keep it."""
+def remove_parent(host: Host, below: Iterable[str] = ()) -> None:
+    """Remove our parent folder where it is empty, after groups `below` that are; other groups in it keep it."""
     parents = _distinct({key: f"{mount.point}/{PARENT}" for key, mount in hierarchies(host).items()})
-    if parents:
-        _remove_folders(host, parents)
+    if not parents:
+        return
+    with _parent_locked(host, fcntl.LOCK_EX) as ours:
+        if ours:  # else another run makes a group at this moment, and removes the parent when it ends
+            _remove_folders(host, [*below, *parents])
+
+
+@contextlib.contextmanager
+def parent_kept(host: Host) -> Iterator[None]:
+    """No other run on this device removes the empty parent meanwhile: a group in it is made in several steps."""
+    give_up_s = time.monotonic() + REMOVED_WITHIN_S
+    while True:
+        with _parent_locked(host, fcntl.LOCK_SH) as ours:
+            if ours or time.monotonic() > give_up_s:
+                yield
+                return
+        time.sleep(0.001)
+
+
+@contextlib.contextmanager
+def _parent_locked(host: Host, how: int) -> Iterator[bool]:
+    """Whether the lock that goes with our parent folders could be had. It is on the folder above one of them, so that
+    no file is left; the runs of another device take its own lock or none.
+    """
+    folder = min((mount.point for mount in hierarchies(host).values()), default=None)
+    if folder is None or not isinstance(host, OwnDevice):
+        yield True
+        return
+    try:
+        descriptor = os.open(host.file(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+            ours = True
+        except OSError:
+            ours = False
+        yield ours
+    finally:
+        os.close(descriptor)
 
 
 def _remove_folders(host: Host, folders: Iterable[str]) -> str:

@@ -274,7 +274,8 @@ def _start(host: Host, runtime: Runtime, name: str, bundle: str, stack: ExitStac
     script = 'log=$1; shift; exec "$@" < /dev/null > "$log" 2>&1'
     start = [*runtime.argv(name), "run", "--detach", "--bundle", bundle, "--pid-file", f"{bundle}/pid", name]
     host.run(["mkdir", "-p", "-m", "0700", "--", runtime.root(name)]).checked()
-    done = host.run(["sh", "-c", script, "start", f"{bundle}/log", *start])
+    with tree.parent_kept(host):
+        done = host.run(["sh", "-c", script, "start", f"{bundle}/log", *start])
     if done.code != 0:
         reported = tree.text_of(host, f"{bundle}/log").strip() or done.err.strip()
         raise TrialError(f"{runtime.program} could not start the container {name}: {reported[-2000:]}")

@@ -184,7 +184,7 @@ class Docker(Container):
             },
         }
         stack.callback(_remove, client, site.name)
-        with engine.errors(f"start the container {site.name}"):
+        with tree.parent_kept(host), engine.errors(f"start the container {site.name}"):
             made = client.api.create_container_from_config(config, name=site.name)["Id"]
             client.api.start(made)
             pid = client.api.inspect_container(made)["State"]["Pid"]

@@ -95,7 +95,7 @@ class Podman(Container):
             options = self._options(host, site, root)
             host.run([*_PODMAN, *runtime, "create", *options, *folder, root.path, *SLEEPER]).checked()
         # Its monitor leaves a file where it was started when a container runs out of memory.
-        with phases.timed("open.start"):
+        with phases.timed("open.start"), tree.parent_kept(host):
             host.run(["env", "-C", str(site.scratch), *_PODMAN, "start", site.name]).checked()
         group = self._group(host, site.name, _pid(host, site.name))
         return PodmanPlace(host, site.name, group, in_image=self.image is not None), root
@@ -236,8 +236,7 @@ def _remove_groups(host: Host) -> None:
     points = {key: f"{mount.point}/{tree.PARENT}/conmon" for key, mount in tree.hierarchies(host).items()}
     if points:
         comes_true(host.clock, lambda: not tree.pids(host, points), _MONITOR_ENDS_WITHIN_S)
-        host.run(["rmdir", "--", *points.values()])
-    tree.remove_parent(host)
+    tree.remove_parent(host, points.values())
 
 
 class PodmanPlace(ContainerPlace):

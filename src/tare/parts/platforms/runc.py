@@ -281,7 +281,8 @@ class Containerd(Runc):
         config["mounts"].append(oci.bind_mount(Bind(f"{folder}/env", _SEEN_AT)))
         make_file(host, f"{bundle}/config.json", json.dumps(config))
         command = [*_ctr(made.name), "run", "--detach", "--null-io", "--config", f"{bundle}/config.json"]
-        done = host.run([*command, "--pid-file", f"{bundle}/pid", made.name])
+        with tree.parent_kept(host):
+            done = host.run([*command, "--pid-file", f"{bundle}/pid", made.name])
         if done.code != 0:
             raise TrialError(f"containerd could not start the container {made.name}: {done.err.strip()[-2000:]}")
         pid = int(host.read(f"{bundle}/pid"))

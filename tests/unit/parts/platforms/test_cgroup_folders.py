@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from small_linux import CONTROLLERS, SmallLinux
 from tare.base.errors import ObstacleError, TareError, TrialError
+from tare.base.host import LocalHost
 from tare.drivers.cgroups import tree
 from tare.testing import FakeHost
 
@@ -218,3 +221,18 @@ def test_a_kernel_that_does_not_count_out_of_memory_kills_gives_no_number():
 def test_a_process_that_cannot_be_seen_from_here_is_no_target():
     host = FakeHost(files={"/sys/fs/cgroup/g/cgroup.procs": "0\n17\n"})
     assert tree.pids(host, {"": "/sys/fs/cgroup/g"}) == {17}
+
+
+def test_the_parent_stays_while_another_run_makes_a_group_in_it(tmp_path: Path):
+    """The empty parent went while runc made a group in it: "no such device"."""
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/mountinfo").write_text(HYBRID)
+    parent = tmp_path / "sys/fs/cgroup/cpu,cpuacct/tare"
+    parent.mkdir(parents=True)
+    ours, others = LocalHost(root=tmp_path), LocalHost(root=tmp_path)
+
+    with tree.parent_kept(others), tree.parent_kept(others):  # two runs do not wait for each other
+        tree.remove_parent(ours)
+        assert parent.exists()
+    tree.remove_parent(ours)
+    assert not parent.exists()
