@@ -39,9 +39,9 @@ load.parse = lru_cache(maxsize=256)(load.parse)  # the studies that come with ta
 # constants of those modules of ours that are imported at the moment, which depends on what ran before.
 settings.register_profile("repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
-if hasattr(providers, "_get_local_constants"):
-    _NO_CONSTANTS = providers.Constants()
-    providers._get_local_constants = lambda: _NO_CONSTANTS
+if not hasattr(providers, "_get_local_constants"):
+    raise RuntimeError("This Hypothesis looks up constants in another way: tests/conftest.py must switch that off.")
+providers._get_local_constants = providers.Constants
 numpy_on_one_thread()  # of workers that share two cores, too
 
 # Where tests that need no disk have their folders: a store waits for its disk several times per trial.

@@ -47,7 +47,7 @@ from tare.fleet.readiness import Inspection, _abilities, _engine_troubles, _miss
 from tare.records.model import Record
 from tare.records.pack import pack
 from tare.records.parquet import engine
-from tare.records.schema import MANIFEST_FILE, RECORD_FILE, TRIALS_FOLDER
+from tare.records.schema import MANIFEST_FILE, RECORD_FILE, STORE_FILE, TRIALS_FOLDER
 from tare.records.sealed import manifest_for
 from tare.records.store import Store
 from tare.studies.load import loads
@@ -133,6 +133,8 @@ def _stored(path: Path) -> Path:
             record = replace(RECORD, trial=trial, settings={"platform": platform, "workload": "null"})
             writer = store.begin(replace(record, state="running"))
             writer.seal(replace(record, attempt=writer.attempt), [], "out", "", lost_marks=0)
+    header = json.loads((path / STORE_FILE).read_text())
+    (path / STORE_FILE).write_text(json.dumps(header | {"created_utc": "2026-01-01T00:00:00+00:00"}))  # always the same
     return path
 
 

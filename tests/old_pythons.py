@@ -14,3 +14,9 @@ def interpreters(version: str) -> list[Path]:
         except PermissionError:
             continue
     return found
+
+
+def id_of(python: Path | str) -> str:
+    """The version of one of these, for the id of a test: the same wherever and beside whichever others it lies."""
+    parts = Path(python).parts
+    return parts[-3] if "versions" in parts else "this"

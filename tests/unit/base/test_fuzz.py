@@ -25,7 +25,7 @@ SLOW = {"trace.dat": 100, "pack": 100, "text trace": 200, "study": 200, "marks":
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_damaged_input_is_a_sentence(target: str, deep: bool):
-    count = int(os.environ.get("TARE_FUZZ", "0")) or (200_000 if deep else SLOW.get(target, PLAIN))
+    count = int(os.environ.get("TARE_FUZZ") or 0) or (200_000 if deep else SLOW.get(target, PLAIN))
     found = Found(target)
     for first in range(0, count, 200):  # what fails is named by its number
         found.add(attack(target, min(200, count - first), first))

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from old_pythons import interpreters
+from old_pythons import id_of, interpreters
 from tare.fleet import ssh
 from tare_inside.agents import device
 
@@ -77,7 +77,7 @@ def names(records):
         return sorted(archive.getnames())
 
 
-@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+@pytest.mark.parametrize("python", PYTHONS, ids=id_of)
 def test_a_trial_is_begun_awaited_and_handed_over(place, python):
     (place / "state" / "go").touch()
     said, records = answer(asked(place, python, do="run", claim="aaa.r.1"))
@@ -151,7 +151,7 @@ def test_the_agent_speaks_at_once_and_not_only_when_the_trial_has_ended(place):
     child.wait(20)
 
 
-@pytest.mark.parametrize("python", sorted({sys.executable, OLDEST}), ids=os.path.basename)
+@pytest.mark.parametrize("python", sorted({sys.executable, OLDEST}), ids=id_of)
 def test_a_trial_that_does_not_end_is_given_up_long_after_its_limit_and_not_begun_again(place, python):
     first = asked(place, python, do="run", claim="aaa.r.1", limit_s=0.5)
     _until((place / "state" / "runs").exists)
@@ -245,7 +245,7 @@ def test_a_claim_that_is_no_plain_name_is_refused(place, claim):
     assert "no name for a folder" in said["error"]
 
 
-@pytest.mark.parametrize("python", PYTHONS, ids=os.path.basename)
+@pytest.mark.parametrize("python", PYTHONS, ids=id_of)
 def test_a_look_tells_of_the_device_and_who_owns_it(place, python, monkeypatch):
     from tare.trial.device import DeviceLock
 

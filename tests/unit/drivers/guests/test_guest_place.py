@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from guest_without_a_machine import Guest
-from old_pythons import interpreters
+from old_pythons import id_of, interpreters
 from tare.base.errors import TrialError
 from tare.base.host import OUTPUT_LIMIT_BYTES, Job, Site
 from tare.drivers.guests import place as guest_place
@@ -121,7 +121,7 @@ def test_an_error_of_the_guests_files_is_an_error_here(guest, tmp_path):
         guest.place().read(tmp_path)
 
 
-@pytest.mark.parametrize("python", OLD_PYTHONS or [os.sys.executable], ids=os.path.basename)
+@pytest.mark.parametrize("python", OLD_PYTHONS or [os.sys.executable], ids=id_of)
 def test_the_agent_runs_on_old_interpreters(python, tmp_path):
     guest = Guest(tmp_path, python)
     try:

@@ -7,6 +7,7 @@ import hashlib
 import os
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from guest_without_a_machine import Guest
-from old_pythons import interpreters
+from old_pythons import id_of, interpreters
 from tare.base.host import LocalHost, Reaching
 from tare_inside.agents.guest_jobs import WINDOW_BYTES
 
@@ -290,7 +291,7 @@ def test_letting_go_ends_connections_that_are_open_and_leaves_nothing_in_the_gue
         line.close()
 
 
-@pytest.mark.parametrize("python", OLD_PYTHONS)
+@pytest.mark.parametrize("python", OLD_PYTHONS or [sys.executable], ids=id_of)
 def test_it_works_with_the_oldest_interpreters_inside(tmp_path, python):
     guest = Guest(tmp_path, python)
     try:
