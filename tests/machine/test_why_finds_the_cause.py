@@ -87,7 +87,6 @@ def test_a_filter_full_of_dead_rules_is_seccomp(tmp_path: Path) -> None:
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@pytest.mark.deep
 def test_a_memory_limit_that_forces_reclaim_is_the_memory_cgroup(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -118,7 +117,6 @@ def slow_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path
 
 @pytest.mark.alone
 @pytest.mark.machine("runc", "root")
-@pytest.mark.deep
 def test_a_slow_upper_layer_is_the_overlay(tmp_path: Path, slow_state: Path) -> None:
     written = Path("/var/tmp/tare-test-written")
     stages = [{"writable": True, "isolation": [layers]} for layers in ([], ["pids"])]
