@@ -12,8 +12,12 @@ import warm_tare
 METER = """\
 import os, sys, time
 
+asked = sys.argv[1] + "-asked"
 while True:
+    was_asked = os.path.exists(asked)
     print(30.0 if os.path.exists(sys.argv[1]) else 10.0, flush=True)
+    if was_asked:
+        os.remove(asked)
     time.sleep(0.15)
 """
 WORK = """\
@@ -21,12 +25,22 @@ import os, sys, time
 
 from tare_inside import marks
 
+asked = sys.argv[1] + "-asked"
+
+
+def wait_for_the_meter():
+    open(asked, "w").close()
+    while os.path.exists(asked):
+        time.sleep(0.01)
+
+
 open(sys.argv[1], "w").close()
-time.sleep(0.5)
+wait_for_the_meter()
 for step in range(230):
     marks.begin("step", step)
     time.sleep(0.05)
     marks.end("step", step)
+wait_for_the_meter()  # else the last steps lie between 30 W and 10 W where it prints late
 os.remove(sys.argv[1])
 """
 STUDY = """\

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import warm_tare
 
-from scripts_own_times import AGREE, ATTEMPTS, disagreement
+from scripts_own_times import check_steps
 from tare.records.store import Store
 from tare_inside import marks
 
@@ -56,18 +56,11 @@ def test_every_kind_of_loop_has_its_own_steps_and_times_on_every_platform(folder
         f"PYTHONPATH={path} {python} {shlex.quote(str(INSIDE / 'forked_runs.py'))} $into attached < lines"
     )
     names = NAMES if deep else ("docker", "runc")
-    left, best = names, dict.fromkeys(((name, kind) for name in names for kind in KINDS), float("inf"))
-    for attempt in range(2 * ATTEMPTS):  # here other tests run beside it
-        trials = run(folder, f"store-{attempt}", line, left, attach="none", writes=[str(folder / "ran")])
-        for name, trial in trials.items():
-            into = Path((trial / "out.txt").read_text().strip())
-            for kind in KINDS:
-                found = disagreement(into / f"own_times.py {kind}" / "attached", kind)
-                best[name, kind] = min(best[name, kind], found)
-        left = tuple(name for name in names if any(best[name, kind] > AGREE for kind in KINDS))
-        if not left:
-            return
-    pytest.fail(f"off by more than {AGREE:.0%}: { {key: found for key, found in best.items() if found > AGREE} }")
+    trials = run(folder, "store", line, names, attach="none", writes=[str(folder / "ran")])
+    for trial in trials.values():
+        into = Path((trial / "out.txt").read_text().strip())
+        for kind in KINDS:
+            check_steps(into / f"own_times.py {kind}" / "attached", kind)
 
 
 @pytest.mark.deep

@@ -50,7 +50,7 @@ def test_a_command_past_its_limit_dies_with_its_whole_group():
     done = LocalHost().run(["sh", "-c", "sleep 60 & sleep 60"], limit_s=0.3)
     assert done.code == 124
     assert "no answer within 0.3 s" in done.err
-    assert time.monotonic() - begin < 10
+    assert time.monotonic() - begin < 50
 
 
 def test_a_limit_of_ages_is_a_limit_like_any_other():
@@ -58,17 +58,20 @@ def test_a_limit_of_ages_is_a_limit_like_any_other():
 
 
 def test_a_command_that_left_its_group_does_not_hold_us_past_the_limit():
-    begin = time.monotonic()
-    done = LocalHost().run(["sh", "-c", "echo said; setsid sleep 8 & sleep 8"], limit_s=1)
+    for limit_s in (1, 15):
+        begin = time.monotonic()
+        done = LocalHost().run(["sh", "-c", "echo said; setsid sleep 60 & sleep 60"], limit_s=limit_s)
+        if done.out:  # else a busy machine had not begun it yet
+            break
     assert (done.code, done.out) == (124, "said\n")
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 50
 
 
 def test_a_command_that_ended_while_its_child_holds_the_output_is_no_error_of_ours():
     begin = time.monotonic()
-    done = LocalHost().run(["sh", "-c", "setsid sleep 8 & exit 0"], limit_s=0.3)
+    done = LocalHost().run(["sh", "-c", "setsid sleep 60 & exit 0"], limit_s=0.3)
     assert done.code == 124
-    assert time.monotonic() - begin < 8
+    assert time.monotonic() - begin < 50
 
 
 def test_input_that_nobody_reads_is_no_error():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -140,8 +141,9 @@ def test_locks_that_the_user_set_apart_are_apart(place: Path, monkeypatch: pytes
 
 def test_nobody_has_a_free_device(place: Path):
     assert in_use(place.parent / "state", "dev") is None
-    with DeviceLock(place.parent / "state", "dev", "out/weigh"):
-        assert f"pid {os.getpid()}, run 'out/weigh', owns this device since {time.strftime('%Y')}" in str(
+    with DeviceLock(place.parent / "state", "dev", "out/weigh") as lock:
+        since = time.localtime(json.loads(lock.path.read_text())["since"])
+        assert f"pid {os.getpid()}, run 'out/weigh', owns this device since {time.strftime('%Y-%m-%d', since)}" in str(
             in_use(place.parent / "state", "dev")
         )
 

@@ -34,14 +34,14 @@ def as_a_link(path):
 def test_a_sampler_that_hangs_in_a_sensor_does_not_keep_the_device_locked(stuck, tmp_path):
     sensor = tmp_path / "sensor"
     order = json.dumps({"period_ns": 100_000_000, "files": [[str(sensor), 1 << 62]]}).encode()
-    with a_host(patience_s=1) as host:  # of which it listens four seconds for us
+    with a_host(patience_s=12) as host:  # of which it listens ten seconds, also for a sampler that starts slowly
         folder = Path(host.line.said["inside"]).parent
         assert "busy" not in host._link.answer(host._link.begin("lock", device="abc", run="x", within_s=0)).header
         if stuck == "at last":
             host._link.ask("sample", order)
         os.mkfifo(sensor)  # to open it hangs until someone writes
         with pytest.raises(GuestGone):
-            host._link.ask(*(("sampled",) if stuck == "at last" else ("sample", order)), within_s=20)
+            host._link.ask(*(("sampled",) if stuck == "at last" else ("sample", order)), within_s=60)
     lock = tmp_path / "locks" / "abc.lock"
     assert subprocess.run(["flock", "-n", lock, "true"], check=False).returncode == 0
     until(lambda: not with_words(str(folder)), "the sampler is gone", 60)

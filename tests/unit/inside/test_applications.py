@@ -33,7 +33,7 @@ def test_the_phases_of_a_request_add_up_to_it(tmp_path: Path, data: Path, name: 
 
     for step in range(4):
         assert all(spans[phase, step] > 0 for phase in PHASES[1:])
-        assert sum(spans[phase, step] for phase in PHASES) == pytest.approx(spans["step", step], rel=0.01)
+        assert sum(spans[phase, step] for phase in PHASES) == spans["step", step]  # each ends where the next begins
         assert spans["compute", step] == spans["inference", step]
     assert outcome["steps"] == 4
     assert json.loads(outcome["answer"] if name != "recommendation" else "1")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import stat
 import subprocess
@@ -199,13 +200,16 @@ def test_a_nameless_device_gets_a_random_id_and_keeps_it(tmp_path: Path):
 
 def test_a_second_run_is_told_who_has_the_device(tmp_path: Path):
     first, second = DeviceLock(tmp_path, "dev", "out/weigh-7f3"), DeviceLock(tmp_path, "dev", "second")
-    with first, pytest.raises(BusyError) as caught, second:
-        pass
+    with first:
+        since_s = json.loads(first.path.read_text())["since"]
+        with pytest.raises(BusyError) as caught, second:
+            pass
     message = str(caught.value)
     assert caught.value.exit_code == 75
     assert f"pid {os.getpid()}" in message
     assert "run 'out/weigh-7f3'" in message
-    assert time.strftime("since %Y-%m-%d") in message
+    assert time.strftime("since %Y-%m-%d %H:%M:%S", time.localtime(since_s)) in message
+    assert abs(time.time() - since_s) < 300
     assert f"kill {os.getpid()}" in message
 
 

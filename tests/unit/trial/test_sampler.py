@@ -24,7 +24,7 @@ from tare.trial.sampler_report import Tally, Tick
 PROBES = (Cpu(), Memory(), Disk())
 
 
-def wait_until(true, limit_s=10.0):
+def wait_until(true, limit_s=60.0):
     deadline = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < deadline, "it did not come true"
@@ -39,16 +39,16 @@ def is_running(pid):
 
 
 def test_begin_returns_after_the_first_tick_and_end_takes_a_last_one(tmp_path):
-    with Sampler(PROBES, tmp_path / "spool.db", period_s=30) as sampler:
+    with Sampler(PROBES, tmp_path / "spool.db", period_s=300) as sampler:
         sampler.begin(Scope())
         assert len(read_spool(tmp_path / "spool.db")["cpu.user_s"][1]) == 1
         begin = time.monotonic()
         report = sampler.end()
-    assert time.monotonic() - begin < 5  # it does not wait for the next point of the grid
+    assert time.monotonic() - begin < 60  # it does not wait for the next point of the grid
     assert (report.ticks, report.missed, report.lost, report.errors) == (2, 0, [], {})
     times_ns, _ = read_spool(tmp_path / "spool.db")["cpu.user_s"]
     assert len(times_ns) == 2
-    assert time.monotonic_ns() - 60e9 < times_ns[0] < times_ns[1] < time.monotonic_ns()
+    assert time.monotonic_ns() - 300e9 < times_ns[0] < times_ns[1] < time.monotonic_ns()
 
 
 def test_the_grid_is_kept_and_the_report_agrees_with_the_spool(tmp_path):
@@ -59,7 +59,9 @@ def test_the_grid_is_kept_and_the_report_agrees_with_the_spool(tmp_path):
     series = read_spool(tmp_path / "spool.db")
     _, cpu_s = series["sampler.cpu_s"]
     assert len(cpu_s) == report.ticks
-    assert report.ticks + report.missed >= 14
+    assert report.seconds >= 0.3
+    # A busy machine may have let it sleep through the last points, which it had no time left to count.
+    assert report.ticks + report.missed >= (report.seconds - report.longest_gap_s) / 0.02 - 1
     assert report.cpu_s == pytest.approx(cpu_s[-1] - cpu_s[0])
     assert report.seconds == pytest.approx((series["sampler.late_s"][0][-1] - series["sampler.late_s"][0][0]) / 1e9)
     assert {"cpu.busy_s", "memory.available_bytes", "memory.pgfault"} <= series.keys()
@@ -76,6 +78,11 @@ def fork_of(pid):
     """The process that watches, of the one that waits for trials."""
     found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(found[0]) if found else None
+
+
+def cpu_s(pid):
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize("whom", ["the one that watches", "the one that waits for trials", "both"])
@@ -108,7 +115,7 @@ def test_one_process_watches_trial_after_trial_each_in_a_fork_of_its_own(tmp_pat
                 processes.add(process.child.pid)
                 seen.append(fork_of(process.child.pid))
                 report = sampler.end()
-                assert report.cpu_s < 0.1  # of its own watching alone
+                assert report.cpu_s < cpu_s(process.child.pid) / 4  # of its own watching, without the imports
             series = read_spool(tmp_path / name)
             assert len(series["sampler.cpu_s"][1]) == report.ticks
             assert ("cpu.user_s" in series) == (Cpu() in probes)
@@ -153,15 +160,16 @@ def test_one_that_was_killed_while_it_waited_is_replaced(tmp_path):
 
 
 def test_one_whose_fork_does_not_end_is_replaced(tmp_path, monkeypatch):
-    monkeypatch.setattr("tare.trial.sampler.END_LIMIT_S", 0.5)
     with Samplers() as samplers:
         with samplers(PROBES, tmp_path / "first", 5) as sampler:
             sampler.begin(Scope())
             process = sampler._process
             assert sampler.end().lost == []
         wait_until(lambda: fork_of(process.child.pid) is None)
-        process.line.hear(5)  # as if it had not come yet
+        process.line.hear(60)  # as if it had not come yet
+        monkeypatch.setattr("tare.trial.sampler.END_LIMIT_S", 0.5)
         with samplers(PROBES, tmp_path / "second", 5) as sampler:
+            monkeypatch.setattr("tare.trial.sampler.END_LIMIT_S", 60.0)
             sampler.begin(Scope())
             assert sampler._process is not process
             assert sampler.end().lost == []

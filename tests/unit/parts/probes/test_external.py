@@ -22,7 +22,7 @@ def grow(file, text):
         table.write(text)
 
 
-def wait_for(feed, count=1, limit_s=10.0):
+def wait_for(feed, count=1, limit_s=60.0):
     found, deadline = [], time.monotonic() + limit_s
     while len(found) < count and time.monotonic() < deadline:
         found += feed.poll()
@@ -58,26 +58,27 @@ def test_columns_are_named_in_the_first_row_and_have_a_unit(tmp_path):
     assert values(feed.poll()) == [25.0005, 26.0]
 
 
-def test_a_finished_table_is_aligned_by_its_time_column(tmp_path):
-    file = tmp_path / "meter.csv"
-    begin = datetime.now(UTC)
-    feed = External(file=file, column="W", time="when").open(LocalHost(), Scope())
-    rows = [f"{(begin + timedelta(seconds=at)).isoformat()},{watts}" for at, watts in ((-60, 1), (0.2, 2), (0.4, 3))]
+def test_a_finished_table_is_aligned_by_its_time_column(tmp_path, monkeypatch):
+    file, host = tmp_path / "meter.csv", FakeHost()
+    begin, begin_ns = datetime(2026, 3, 1, 12, tzinfo=UTC), host.clock.now_ns()
+    feed = External(file=file, column="W", time="when").open(host, Scope())
+    rows = [f"{(begin + timedelta(seconds=at)).isoformat()},{watts}" for at, watts in ((-0.1, 1), (0.2, 2), (0.4, 3))]
     file.write_text("when,W\n" + "\n".join(rows))
-    now_ns = time.monotonic_ns()
+    host.clock.advance(7)
+    monkeypatch.setattr(time, "time", lambda: begin.timestamp() + 7)
     found = list(feed.close())
     assert values(found) == [2, 3]
-    assert found[1].t_ns - found[0].t_ns == pytest.approx(0.2e9, abs=1e6)
-    assert abs(found[1].t_ns - now_ns) < 1e9
+    assert [reading.t_ns - begin_ns for reading in found] == pytest.approx([0.2e9, 0.4e9], abs=1e6)
 
 
 @pytest.mark.parametrize("scale", [1, 1000])
-def test_unix_times_and_a_clock_that_is_wrong_by_a_known_offset(tmp_path, scale):
-    file = tmp_path / "meter.csv"
-    feed = External(file=file, time=1, column=2, offset_s=3600.0).open(LocalHost(), Scope())
-    file.write_text(f"{(time.time() - 3600 + 0.5) * scale:.3f},42\n")
+def test_unix_times_and_a_clock_that_is_wrong_by_a_known_offset(tmp_path, scale, monkeypatch):
+    file, host = tmp_path / "meter.csv", FakeHost()
+    feed = External(file=file, time=1, column=2, offset_s=3600.0).open(host, Scope())
+    monkeypatch.setattr(time, "time", lambda: 1_770_000_000.0)
+    file.write_text(f"{(1_770_000_000 - 3600 + 0.5) * scale:.3f},42\n")
     (reading,) = feed.poll()
-    assert reading.t_ns == pytest.approx(time.monotonic_ns() + 0.5e9, abs=0.4e9)
+    assert reading.t_ns == pytest.approx(host.clock.now_ns() + 0.5e9, abs=2e6)
 
 
 @pytest.mark.parametrize("garbage", ["N/A", "", "-1", "nan", "1e99", "5 mV", "0x10", "2000 kW"])
