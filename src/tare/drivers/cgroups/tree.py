@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -197,46 +196,45 @@ def remove_parent(host: Host, below: Iterable[str] = ()) -> None:
     parents = _distinct({key: f"{mount.point}/{PARENT}" for key, mount in hierarchies(host).items()})
     if not parents:
         return
-    with _parent_locked(host, fcntl.LOCK_EX) as ours:
-        if ours:  # else another run makes a group at this moment, and removes the parent when it ends
+    with _above_parent(host) as folder:
+        # Where another run makes a group at this moment, that run removes the parent when it ends.
+        if folder is None or _locked(folder, fcntl.LOCK_EX):
             _remove_folders(host, [*below, *parents])
 
 
 @contextlib.contextmanager
 def parent_kept(host: Host) -> Iterator[None]:
     """No other run on this device removes the empty parent meanwhile: a group in it is made in several steps."""
-    give_up_s = time.monotonic() + REMOVED_WITHIN_S
-    while True:
-        with _parent_locked(host, fcntl.LOCK_SH) as ours:
-            if ours or time.monotonic() > give_up_s:
-                yield
-                return
-        time.sleep(0.001)
+    with _above_parent(host) as folder:
+        if folder is not None:  # not for ever: a run that was stopped (SIGSTOP) while it removed keeps its lock
+            comes_true(host.clock, lambda: _locked(folder, fcntl.LOCK_SH), REMOVED_WITHIN_S, every_s=0.001)
+        yield
 
 
 @contextlib.contextmanager
-def _parent_locked(host: Host, how: int) -> Iterator[bool]:
-    """Whether the lock that goes with our parent folders could be had. It is on the folder above one of them, so that
-    no file is left; the runs of another device take its own lock or none.
+def _above_parent(host: Host) -> Iterator[int | None]:
+    """The folder above one of our parent folders, to lock it: no file of ours stays there, as with a lock of its own.
+
+    None on another device, where a run has a lock of its own or none.
     """
-    folder = min((mount.point for mount in hierarchies(host).values()), default=None)
-    if folder is None or not isinstance(host, OwnDevice):
-        yield True
-        return
+    point = min((mount.point for mount in hierarchies(host).values()), default=None)
+    descriptor = None
+    if point is not None and isinstance(host, OwnDevice):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(host.file(point), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        descriptor = os.open(host.file(folder), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        yield True
-        return
-    try:
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-            ours = True
-        except OSError:
-            ours = False
-        yield ours
+        yield descriptor
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _locked(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _remove_folders(host: Host, folders: Iterable[str]) -> str:
