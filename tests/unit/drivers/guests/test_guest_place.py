@@ -70,9 +70,10 @@ def test_memory_that_ran_out_meanwhile_ends_no_job_that_came_to_its_end_where_ot
 
 
 def test_what_a_job_leaves_behind_does_not_hold_it(guest):
-    ended = guest.place().spawn(job("sleep 60 & echo done")).wait(20)
+    ended = guest.place().spawn(job("sleep 60 & echo $!")).wait(20)
 
-    assert (ended.code, ended.out) == (0, "done\n")
+    assert ended.code == 0
+    os.kill(int(ended.out), signal.SIGTERM)  # it still runs
 
 
 def test_a_job_is_timed_on_the_device_to_its_end_without_what_it_leaves_behind(tmp_path, monkeypatch):
