@@ -90,12 +90,12 @@ class SshDevice:
         )  # fmt: skip
         log.close()
         self._wire()
-        _until(lambda: b"Server listening" in (self.folder / "sshd.log").read_bytes(), "its sshd listens")
+        until(lambda: b"Server listening" in (self.folder / "sshd.log").read_bytes(), "its sshd listens")
 
     def _wire(self) -> None:
         own = Path("/proc/self/ns/net").readlink()
         there = Path(f"/proc/{self._machine.pid}/ns/net")
-        _until(lambda: there.readlink() != own, "it has a network of its own")
+        until(lambda: there.readlink() != own, "it has a network of its own")
         _run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", str(self._machine.pid))
         _run("ip", "addr", "add", f"{self.near}/30", "dev", self.link)
         _run("ip", "link", "set", self.link, "up")
@@ -229,15 +229,12 @@ def _run(*argv: str) -> str:
     return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=30).stdout
 
 
-def _until(true: Any, what: str, within_s: float = 15.0) -> None:
+def until(true: Any, what: str, within_s: float = 15.0) -> None:
     end_s = time.monotonic() + within_s
     while not true():
         if time.monotonic() > end_s:
             raise AssertionError(f"it took longer than {within_s:g} s until {what}")
         time.sleep(0.05)
-
-
-until = _until
 
 
 def python36() -> Path | None:
