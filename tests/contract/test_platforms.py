@@ -220,7 +220,7 @@ def test_past_the_limit_the_job_dies_with_all_its_children(opened):
 
     assert ended.timed_out
     assert (ended.out, still) == ("begun\n", set())
-    assert limit_s <= ended.seconds < limit_s + 30
+    assert limit_s <= ended.seconds < limit_s + 120
     assert alive.out == "still open\n"
 
 
@@ -321,7 +321,7 @@ def test_a_child_that_holds_the_output_open_does_not_hold_the_job(opened):
     ended = opened.place.spawn(Job(("sh", "-c", "setsid sleep 987 & echo done"), env=ENV)).wait(60)
 
     assert (ended.code, ended.out, ended.timed_out) == (0, "done\n", False)
-    assert ended.seconds < 20
+    assert ended.seconds < 50
 
 
 MARKING = """

@@ -61,8 +61,8 @@ def test_a_job_that_ignores_every_polite_signal_dies_at_its_limit_and_the_stop_i
         place.close()
 
     assert ended.timed_out
-    assert ended.seconds < 12
-    assert 0 < place.phases["close.remove"] < 15
+    assert ended.seconds < 60
+    assert 0 < place.phases["close.remove"] < 60
     assert left(site) == []
 
 
@@ -94,7 +94,7 @@ def test_an_engine_that_hangs_is_given_up_on_and_everything_goes_once_it_answers
         place.run(["true"])
     with pytest.raises(TareError):
         place.close()
-    assert time.monotonic() - begin_s < 30
+    assert time.monotonic() - begin_s < 120
 
     os.kill(private_engine, signal.SIGCONT)
     Docker.sweep(LocalHost(), site.name)

@@ -36,7 +36,7 @@ def test_what_a_process_in_the_group_used_is_counted_there(group, tmp_path):
         report = sampler.end()
     series = {name: values for name, (_, values) in read_spool(tmp_path / "spool.db").items()}
     used_s = series["cgroup.cpu_s"][-1] - series["cgroup.cpu_s"][0]
-    assert 0.05 < used_s < 5
+    assert 0.01 < used_s < 60
     assert series["cgroup.minor_faults"][-1] - series["cgroup.minor_faults"][0] > 100
     assert report.lost == []
     assert report.errors == {}

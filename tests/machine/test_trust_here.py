@@ -75,8 +75,8 @@ def test_a_clock_that_is_set_back_during_a_trial_is_noted_and_touches_no_duratio
     noted = {note.code: str(note) for note in record.notes}
     assert record.state == "ok", record.reasons
     assert "-3600" in noted["clock.set"], noted
-    assert 0 < record.metrics["wall_s"] < 60
-    assert 0 < (record.end_ns - record.start_ns) / 1e9 < 120
+    assert 0 < record.metrics["wall_s"] < 600
+    assert 0 < (record.end_ns - record.start_ns) / 1e9 < 600
 
 
 # A disk that the kernel itself turns read-only, as it does after an error of the file system.

@@ -16,7 +16,7 @@ import pytest
 from fuzz_targets import CORPUS, TARGETS, Found, attack
 from tare.base.errors import TareError
 
-MOST_S, MOST_BYTES = 10.0, 500 << 20
+MOST_S, MOST_BYTES = 30.0, 500 << 20
 PLAIN = 2_000
 SLOW = {"trace.dat": 100, "pack": 100, "text trace": 200, "study": 200, "marks": 200, "work folder": 200,
         "table, CSV": 50, "table, JSON lines": 50, "table, Parquet": 20, "benchmark file": 50,

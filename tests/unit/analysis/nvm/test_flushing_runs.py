@@ -378,4 +378,4 @@ def test_without_the_compiler_it_is_still_linear(monkeypatch: pytest.MonkeyPatch
     begin_s = time.process_time()
     found = spent(large(1 << 17, 1 << 14))
     assert found.runs[0].writes.total == 1 << 17
-    assert time.process_time() - begin_s < 20
+    assert time.process_time() - begin_s < 60

@@ -129,7 +129,7 @@ def test_a_machine_that_does_not_boot_is_given_up_with_its_console_and_everythin
     with pytest.raises(NoBoot, match=r"(?s)did not boot \(tcg\): nothing was heard of it within 0.5 s.*no root"):
         Silent().open(DEVICE, site)
 
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 60
     assert left_over(site.name) == []
 
 

@@ -290,7 +290,7 @@ def test_a_guest_that_dies_during_a_job_is_an_error_with_its_last_words_and_not_
 
     with pytest.raises(TrialError, match=r"tare-guest has ended and could not finish the job\.\nits last words"):
         process.wait(60)
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 50
 
 
 def test_a_dead_guest_is_said_to_be_dead_whatever_is_asked(guest):

@@ -128,7 +128,7 @@ def test_an_engine_that_dies_inside_is_told_at_once_with_its_log_and_leaves_noth
     with pytest.raises(ObstacleError, match="no graph driver"), engine.opened(inside):
         pass
 
-    assert time.monotonic() - begin_s < 10
+    assert time.monotonic() - begin_s < 120
     assert processes() == []
 
 

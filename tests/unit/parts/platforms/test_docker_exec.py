@@ -163,7 +163,7 @@ def test_a_child_that_holds_the_output_open_does_not_hold_us(line):
     ended = started(line).wait(60)
 
     assert (ended.out, ended.timed_out) == ("done\n", False)
-    assert ended.seconds < 10
+    assert ended.seconds < 50
 
 
 def test_input_is_sent_and_ended(line):

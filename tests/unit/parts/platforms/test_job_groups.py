@@ -84,7 +84,7 @@ def test_what_a_finished_job_left_behind_is_ended_when_it_holds_the_caller(monke
     ended = process.wait(30)
 
     assert not ended.timed_out
-    assert time.monotonic() - begun_s < 10
+    assert time.monotonic() - begun_s < 25
     assert host.asked[0][-1] == "77"
 
 

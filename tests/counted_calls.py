@@ -1,0 +1,19 @@
+"""How many functions an action calls, of Python and of C: what it costs, without a clock."""
+
+import sys
+from collections.abc import Callable
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    calls = 0
+
+    def count(_frame: object, event: str, _of: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
