@@ -1,0 +1,116 @@
+"""A process does the steps that it was granted, reports, and waits; it goes on alone when nobody grants any more."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from tare_inside.turns import FREE, GRANT, REPORT, Turns, paths
+
+
+class Granting:
+    """The other end of the two FIFOs."""
+
+    def __init__(self, folder: Path) -> None:
+        for path in paths(str(folder)):
+            os.mkfifo(path)
+        self.grants, self.reports = (os.open(path, os.O_RDWR) for path in paths(str(folder)))
+
+    def grant(self, steps: int) -> None:
+        os.write(self.grants, GRANT.pack(steps))
+
+    def reported(self) -> tuple[int, int, int, int]:
+        return REPORT.unpack(os.read(self.reports, REPORT.size))
+
+    def close(self) -> None:
+        os.close(self.grants)
+        os.close(self.reports)
+
+
+@pytest.fixture
+def granting(tmp_path: Path) -> Iterator[Granting]:
+    made = Granting(tmp_path)
+    yield made
+    made.close()
+
+
+class Stepping(threading.Thread):
+    """Does so many steps under turns, and notes each."""
+
+    def __init__(self, folder: Path, steps: int, settle: object = None) -> None:
+        super().__init__(daemon=True)
+        self.turns, self.steps, self.done = Turns(str(folder), settle=settle), steps, 0
+        self.start()
+
+    def run(self) -> None:
+        self.turns.hold(0)
+        for step in range(self.steps):
+            self.done += 1
+            self.turns.stepped(step + 1)
+        self.turns.close()
+
+
+def test_it_does_as_many_steps_as_were_granted_and_says_when(tmp_path: Path, granting: Granting) -> None:
+    side = Stepping(tmp_path, steps=10)
+    reports = [granting.reported()]
+    for steps, done in ((3, 3), (1, 4), (6, 10)):
+        granting.grant(steps)
+        reports.append(granting.reported())
+        assert side.done == done
+    granting.grant(FREE)
+    side.join(60)
+
+    assert [following for following, *_ in reports] == [0, 3, 4, 10]
+    spans = [(begin, end) for _, begin, end, _ in reports]
+    assert all(begin <= end <= later for (begin, end), (later, _) in pairwise(spans))
+    waited = [ns for *_, ns in reports]
+    assert waited[0] == 0 < waited[1] < waited[2] < waited[3]
+    held = [later - end for (_, end), (later, _) in pairwise(spans)]
+    assert waited[-1] == sum(held), "what it waited is what lies between its turns"
+
+
+def test_freed_it_asks_no_more(tmp_path: Path, granting: Granting) -> None:
+    side = Stepping(tmp_path, steps=1000)
+    granting.reported()
+    granting.grant(FREE)
+    side.join(60)
+    assert side.done == 1000
+
+
+@pytest.mark.parametrize("first", ["holding", "between"])
+def test_it_goes_on_alone_when_nobody_grants_any_more(tmp_path: Path, first: str) -> None:
+    granting = Granting(tmp_path)
+    side = Stepping(tmp_path, steps=50)
+    granting.reported()
+    if first == "between":
+        granting.grant(7)
+    granting.close()
+    side.join(60)
+    assert side.done == 50
+
+
+def test_the_device_is_waited_for_once_a_turn(tmp_path: Path, granting: Granting) -> None:
+    settled = []
+    side = Stepping(tmp_path, steps=12, settle=lambda: settled.append(1))
+    for steps in (4, 4, 4):
+        granting.reported()
+        granting.grant(steps)
+    granting.reported()
+    granting.grant(FREE)
+    side.join(60)
+    assert len(settled) == 4
+
+
+def test_a_forked_child_takes_no_turn(tmp_path: Path, granting: Granting) -> None:
+    turns = Turns(str(tmp_path))
+    child = os.fork()
+    if not child:
+        turns.stepped(1)  # would wait for ever
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    turns.close()
