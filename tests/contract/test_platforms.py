@@ -253,19 +253,10 @@ def _held_within(opened: Opened, folders, seconds: float) -> bool:
         if found and isinstance(opened.place, OWN_KERNEL):
             found = {opened.place.scope().pid or 0}  # on the device they are the machine
         named = {str(pid) for pid in found}
-        if named and all(named & _processes_in(Path(folder)) for folder in folders):
+        if named and all(named & set(Path(folder, "cgroup.procs").read_text().split()) for folder in folders):
             return True
         clock.sleep_until(clock.now_ns() + 50_000_000)
     return False
-
-
-def _processes_in(folder: Path) -> set[str]:
-    """Also in groups below it, which are counted with it: systemd-nspawn makes two, and may not have made both yet."""
-    found: set[str] = set()
-    for above, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            found.update(Path(above, "cgroup.procs").read_text().split())
-    return found
 
 
 def quota_of(place: Host) -> float:

@@ -28,7 +28,7 @@ from tare.trial.undo.restoration import Remains, find_remains, remove
 
 PLATFORMS = [
     pytest.param(name, marks=pytest.mark.machine(name, "root"))
-    for name in ("bare", "containerd", "docker", "lxc", "nspawn", "podman", "runc", "gvisor")
+    for name in ("bare", "containerd", "docker", "podman", "runc", "gvisor")
 ]
 RUNNER = """
 import sys
@@ -57,7 +57,7 @@ def site(scratch: Path) -> Iterator[str]:
     yield name
     if not left(name) and remains_of(name, scratch) is None:
         return  # Docker's sweep waits for a container that may still come
-    for platform in ("containerd", "docker", "lxc", "nspawn", "podman", "runc", "gvisor", "bare"):
+    for platform in ("containerd", "docker", "podman", "runc", "gvisor", "bare"):
         with contextlib.suppress(Exception):
             find.find("platforms", platform).sweep(LocalHost(), name)  # type: ignore[attr-defined]
 

@@ -187,8 +187,6 @@ _PLATFORMS: Mapping[str, str] = {
     "bare": "bare metal",
     "containerd": "container (containerd)",
     "docker": "container (docker)",
-    "lxc": "container (lxc)",
-    "nspawn": "container (systemd-nspawn)",
     "podman": "container (podman)",
     "runc": "container (runc)",
 }

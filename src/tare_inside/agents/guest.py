@@ -30,9 +30,9 @@ def words():
 
 
 def open_port(address):
-    """The channel: `virtio:NAME`, `vsock:PORT` or `tty:PATH`."""
+    """The channel: `virtio:NAME` or `vsock:PORT`."""
     kind, _, value = address.partition(":")
-    return {"virtio": _virtio, "vsock": _vsock, "tty": _terminal}[kind](value)
+    return {"virtio": _virtio, "vsock": _vsock}[kind](value)
 
 
 def _virtio(name):
@@ -52,14 +52,6 @@ def _vsock(port):
     door.listen(1)
     line, _ = door.accept()
     return line.detach()
-
-
-def _terminal(path):
-    import tty  # only here: every module costs time where everything is emulated
-
-    descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY)
-    tty.setraw(descriptor)
-    return descriptor
 
 
 def settle():

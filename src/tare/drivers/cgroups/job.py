@@ -47,10 +47,6 @@ class Group:
     folders: Mapping[str, str] = field(default_factory=dict)
     keeper: int | None = None  # the process that keeps a container open; it is no part of any job
 
-    def where(self) -> Mapping[str, str]:
-        """The folders that its processes are in; below its own where the container makes groups itself."""
-        return self.folders
-
     @property
     def holds_jobs(self) -> bool:
         """Whether all processes of a job can be ended by it."""
@@ -59,7 +55,7 @@ class Group:
     def kill_jobs(self) -> None:
         """End everything but the keeper."""
         spare = () if self.keeper is None else (self.keeper,)
-        tree.empty(self.host, self.where(), spare=spare, within_s=5.0)
+        tree.empty(self.host, self.folders, spare=spare, within_s=5.0)
 
     def alive(self, pid: int) -> bool:
         return tree.is_there(self.host, f"/proc/{pid}/stat")
@@ -69,18 +65,8 @@ class Group:
 
     def waiting(self) -> str:
         """What each process of a job does or waits for now, in words, as far as the kernel tells."""
-        pids = sorted(pid for pid in tree.pids(self.host, self.where()) if pid != self.keeper)
+        pids = sorted(pid for pid in tree.pids(self.host, self.folders) if pid != self.keeper)
         return "; ".join(filter(None, (_what_it_does(self.host, pid) for pid in pids[:_MOST_TOLD])))
-
-
-@dataclass(frozen=True)
-class Nested(Group):
-    """A group whose processes are in groups below it, which the container's own program makes."""
-
-    below: Mapping[str, str] = field(default_factory=dict)  # with itself, inner ones first
-
-    def where(self) -> Mapping[str, str]:
-        return self.below
 
 
 # -1 is everyone but the first process and the one that asks; again, for one may just have been forked.

@@ -95,11 +95,6 @@ def own_folders(host: Host, name: str) -> dict[str, str]:
     return {key: f"{mount.point}/{PARENT}/{name}" for key, mount in found if not key.startswith("name=")}
 
 
-def every_folder(host: Host, name: str) -> dict[str, str]:
-    """The same with the named hierarchies: some programs make groups in systemd's own too."""
-    return {key: f"{mount.point}/{PARENT}/{name}" for key, mount in hierarchies(host).items()}
-
-
 def _hand_down_controllers(host: Host, folder: str) -> None:
     """Version 2 gives a group only the controllers that every group above hands down (runc and docker do the same).
 

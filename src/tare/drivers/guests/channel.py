@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import os
 import queue
 import select
 import socket
@@ -35,29 +34,11 @@ _LONGEST_FRAME_BYTES = 64 << 20  # the guest is not to be trusted with our memor
 
 
 class Wire(Protocol):
-    """A stream of bytes: a socket has these methods, and so has `Terminal`."""
+    """A stream of bytes: a socket has these methods, and so have the pipes of an ssh."""
 
     def recv(self, size: int, /) -> bytes: ...
     def sendall(self, data: bytes, /) -> None: ...
     def close(self) -> None: ...
-
-
-class Terminal:
-    """The near end of a pseudo-terminal as a wire."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def recv(self, size: int, /) -> bytes:
-        return os.read(self._descriptor, size)
-
-    def sendall(self, data: bytes, /) -> None:
-        left = memoryview(data)
-        while left:
-            left = left[os.write(self._descriptor, left) :]
-
-    def close(self) -> None:
-        os.close(self._descriptor)
 
 
 class Frame(NamedTuple):

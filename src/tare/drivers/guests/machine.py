@@ -33,7 +33,7 @@ from tare.drivers.places import Phases, comes_true
 from tare.parts.protocols import Json
 from tare_inside.jobs import remove_tree
 
-Accel: TypeAlias = Literal["kvm", "tcg", "uml"]
+Accel: TypeAlias = Literal["kvm", "tcg"]
 KVM = "/dev/kvm"
 EMULATED = "every instruction is emulated (TCG), so its times say nothing about virtualisation"
 

@@ -179,7 +179,7 @@ Cell: TypeAlias = frozenset[tuple[str, Value]]
 Factor: TypeAlias = str | None  # the name of a setting; None where none is meant, and then no cell has a level of it
 
 CONTAINERS = ("docker", "podman", "runc", "gvisor")
-MACHINES = ("qemu", "uml")
+MACHINES = ("qemu",)
 MICRO_MACHINES = ("microvm", "firecracker")
 TRAINING = ("torch_train",)
 NO_NETWORK = ("server", "null")  # workloads that train nothing and infer nothing; what is idle, one claim asks for

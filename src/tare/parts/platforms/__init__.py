@@ -1,8 +1,7 @@
 """The platforms, each in the file of its name, or with a near relative."""
 
 SHARED = {
-    "apptainer": ("apptainer", "nspawn"),
-    "qemu": ("firecracker", "microvm", "qemu", "uml"),
+    "qemu": ("firecracker", "microvm", "qemu"),
     "runc": ("containerd", "crun", "gvisor", "runc"),
 }
 """Files of several platforms, which are classes in it (see tare_inside/named.py); others have a file of their own."""

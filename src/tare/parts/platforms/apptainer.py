@@ -1,17 +1,16 @@
-"""Containers without a daemon and without anything that keeps them open: Apptainer and systemd-nspawn.
+"""Containers of Apptainer (or Singularity), as clusters have them: no daemon, with or without root.
 
-Each command is a call of the program, in a control group of ours.
+Each command is a call of the program, in a control group of ours; between commands nothing runs.
 """
 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Host, ImageConfig, Job, OwnDevice, Process, Site, node_name
@@ -19,16 +18,24 @@ from tare.base.processes import Identity, identity, is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import Group, Nested, begun, entered, limited_group, may_make_groups, run_in_group
-from tare.drivers.containers import isolation, roots
+from tare.drivers.cgroups.job import Group, begun, entered, limited_group, may_make_groups, run_in_group
+from tare.drivers.containers import roots
 from tare.drivers.containers.oci import PATH, SHELLS_OWN
 from tare.drivers.containers.place import Container, ContainerPlace, Root, handed_over
 from tare.drivers.containers.roots import OF_APPTAINER, Bind, is_path, is_sif, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import Phases
-from tare.parts.protocols import Json, Leftover
+from tare.parts.protocols import Json
 
+_PROGRAMS = ("apptainer", "singularity")
+_MISSING = "apptainer is not installed here: `apt-get install apptainer` (or your system's way, or a cluster's module)"
+# No environment, home, /tmp or working folder of the caller's; no right that a job does not need.
+_WALLS = ("--containall", "--no-eval", "--no-privs", "--uts", "--no-mount", "home,tmp,cwd,bind-paths")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# What Apptainer sets itself, or appends to, or what the loader would heed in its own process.
+_BY_WORD = re.compile(
+    rf"PATH|HOME|PWD|PS1|PROMPT_COMMAND|TERM|(LD|APPTAINER|SINGULARITY)_\w+|GLIBC_TUNABLES|{SHELLS_OWN}"
+)
 _WORDS_KEPT = 2000
 _KERNELS_FOLDERS = ("/proc", "/sys", "/dev", "/run", "/tmp", "/etc")
 _MAKE_TARGETS = """
@@ -44,75 +51,66 @@ done
 """
 
 
-class Call(Protocol):
-    """How every command line about one container goes."""
+class Apptainer(Container):
+    """Run in a container of Apptainer or Singularity, also without root.
 
-    by_word: re.Pattern[str]  # variables that the program itself would heed: they are handed over on the command line
-    of_program: re.Pattern[str]  # variables that it sets in every container, whatever the image sets
+    Each command is an `apptainer exec` of its own. No network, no capabilities; no system-call filter, as Apptainer
+    has none by default. `image` is a SIF file, or what the other containers take, run from a folder.
+    """
 
-    def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
-        """What goes before a command that is started in `cwd`, with the variables of these names."""
+    tried: ClassVar[int | None] = 4
 
-    def lent(self, env: Mapping[str, str]) -> dict[str, str]:
-        """The variables of a job, as they are called in the environment of the program itself."""
-
-    def loud(self) -> Mapping[str, str]:
-        """Variables that have it report what goes wrong; none where it always does."""
-
-    def ended(self, argv: Sequence[str]) -> list[str]:
-        """A command, so that the program ends as it does."""
-
-
-class CalledContainer(Container):
-    """The root of such a container, its own folders in memory, and its control group."""
-
-    makes_run: ClassVar[bool] = False
-    """Whether the program itself makes a /run for each command."""
-    binds_layers: ClassVar[bool] = True
-    """Whether what is mounted inside of the root must be bound too."""
-
-    @classmethod
-    @abstractmethod
-    def program(cls, host: Host) -> str:
-        """The path of the program; empty where there is none."""
-
-    @abstractmethod
-    def call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> Call: ...
-
-    def common_obstacles(self, host: Host, title: str) -> list[Ruling]:
+    def obstacles(self, host: Host) -> list[Ruling]:
         stopped = [*limits.limit_obstacles(host, self), *gpu_obstacles(host, self.gpu)]
         requested = self.user_inside(host) if self.user is not None else None
         if requested is not None and requested.uid != identity(host).uid:
             stopped.append(
-                obstacle("needs.root", f"{title} runs as the user that calls it: run tare as that user instead.")
+                obstacle("needs.root", "Apptainer runs as the user that calls it: run tare as that user instead.")
             )
         if self.image is not None and is_path(self.image) and host.run(["test", "-e", self.image]).code != 0:
             stopped.append(obstacle("needs.image", f"no image {self.image}: there is no such file or folder."))
+        if not self.program(host):
+            stopped.append(obstacle("needs.program", f"{_MISSING} brings it."))
+        if self.asked() and not stopped and not may_make_groups(host):
+            stopped.append(
+                obstacle("needs.root", "a limit needs a control group, and only root can make one here: leave it away.")
+            )
+        if self.shm is not None and not is_root(host):
+            stopped.append(obstacle("needs.root", "the size of /dev/shm is set by root alone: leave `shm` away."))
         return stopped
+
+    def here(self, host: Host) -> dict[str, Json]:
+        program = self.program(host)
+        return {"version": host.run([program, "--version"]).out.strip().rpartition(" ")[2], "program": program}
+
+    @classmethod
+    def program(cls, host: Host) -> str:
+        return next((name for name in _PROGRAMS if host.run([name, "--version"]).code == 0), "")
 
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
         with phases.timed("open.root"):
             root = self._root(host, site, stack)
             self._make_targets(host, root)
-            binds = self.bindable(host, root.binds, f"{site.scratch}/{site.name}")
-        group = self.group(host, site.name, stack)
+            binds = _bindable(host, root.binds, f"{site.scratch}/{site.name}")
+        group = Group(host, limited_group(host, site.name, self, stack) if may_make_groups(host) else {})
         if not group.folders:
             stack.callback(tree.kill_named, host, site.name)
-        place = CalledPlace(host, site.name, group, self.call(host, site, root, binds), self.entry(group))
+        place = ApptainerPlace(host, site.name, group, self._call(host, site, root, binds))
         with phases.timed("open.start"):
             return place, replace(root, image=place.look_inside(root.image))
 
-    def bindable(self, host: Host, binds: Sequence[Bind], folder: str) -> Sequence[Bind]:
-        """The same, where the program does not take each of them as it is."""
-        return binds
-
-    def group(self, host: Host, name: str, stack: ExitStack) -> Group:
-        """A control group of ours, which each command starts in: the program's own would need systemd."""
-        return Group(host, limited_group(host, name, self, stack) if may_make_groups(host) else {})
-
-    def entry(self, group: Group) -> tuple[str, ...]:
-        """What goes before each call, so that it starts in the group."""
-        return entered(group.folders)
+    def _call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> _Exec:
+        kept = self.capabilities(host, site)
+        flags = [
+            *_WALLS,
+            *(["--net", "--network", "none"] if self.network == "none" else []),
+            *(["--add-caps", ",".join(f"CAP_{name}" for name in kept)] if kept else []),
+            *(["--nv"] if handed_on(host, self.gpu) else []),
+            *(["--writable"] if root.writable else []),
+            *(["--overlay", root.over] if root.over else []),
+            *(_mount(bind) for bind in binds),
+        ]
+        return _Exec(self.program(host) or _PROGRAMS[0], tuple(flags), root.path)
 
     def _root(self, host: Host, site: Site, stack: ExitStack) -> Root:
         folder = f"{site.scratch}/{site.name}"
@@ -128,7 +126,7 @@ class CalledContainer(Container):
         if self.sees_all(host, site):
             view = layers.compose(host, site, stack, files=files)
             further = [Bind(layer.at, layer.point, writable=bool(layer.upper)) for layer in view.layers[1:]]
-            binds = [*own.kernels, *(further if self.binds_layers else []), *roots.view_binds(host, site)]
+            binds = [*own.kernels, *further, *roots.view_binds(host, site)]
             return Root(view.root, binds, writable=True, facts={"root": "overlay", **view.facts()})
         path = layers.overlay(host, site, stack, files=files)
         binds = [*own.kernels, *own.tmp, *roots.binds(host, site)]
@@ -139,7 +137,7 @@ class CalledContainer(Container):
         own_tmp = [] if self.may_write(site) else own.tmp
         over = _made(host, f"{site.scratch}/{site.name}/over") if self.may_write(site) else ""
         here = isinstance(host, OwnDevice)
-        if here and is_path(image) and is_sif(image) and self.runs_sif():
+        if here and is_path(image) and is_sif(image):
             facts = {"root": "image", "image": "sif"}
             return Root(image, [*binds, *own_tmp], over=over, facts=facts, image=ImageConfig())
         found = unpacked(image) if here else None
@@ -153,11 +151,6 @@ class CalledContainer(Container):
         path = layers.overlay(host, site, stack, lower=lower)
         return Root(path, [*binds, *own_tmp], writable=self.may_write(site), facts=facts, image=config)
 
-    @classmethod
-    def runs_sif(cls) -> bool:
-        """Whether the program takes a SIF file as it is; else it is unpacked."""
-        return False
-
     def _own(self, host: Host, site: Site, folder: str) -> _Own:
         """A /run, a /tmp and a /dev/shm of its own: file systems in memory where root can mount them, else folders."""
         sizes = {
@@ -165,8 +158,6 @@ class CalledContainer(Container):
             "/tmp": "mode=1777",
             "/dev/shm": f"mode=1777,size={self.shm_bytes(host)}",
         }
-        if self.makes_run:
-            del sizes["/run"]
         if is_root(host):
             binds = {at: Bind(_made(host, f"{folder}/own{at}"), at, writable=True) for at in sizes}
             for at, options in sizes.items():
@@ -180,7 +171,7 @@ class CalledContainer(Container):
     def _make_targets(self, host: Host, root: Root) -> None:
         """A folder or file for each mount to lie on: in what we made, and in the root if that is ours to write to."""
         own = {bind.target: bind.source for bind in root.binds if bind.target in ("/run", "/tmp", "/dev/shm")}
-        ours = self.needs_targets(root)
+        ours = root.writable  # elsewhere the program makes these places by itself
         words = [(bind.source, f"{root.path}{bind.target}", root.path) for bind in root.binds if ours]
         words += [("/", f"{root.path}{path}", root.path) for path in (*_KERNELS_FOLDERS, "/usr") if ours]
         for bind in root.binds:
@@ -190,21 +181,12 @@ class CalledContainer(Container):
         if words:
             host.run(["sh", "-c", _MAKE_TARGETS, "targets", *(each for pair in words for each in pair)]).checked()
 
-    def needs_targets(self, root: Root) -> bool:
-        """Whether the program makes no places for mounts in this root by itself."""
-        return root.writable
-
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
-        tree.remove(host, cls.all_folders(host, name))
+        tree.remove(host, tree.own_folders(host, name))
         tree.kill_named(host, name)
         layers.remove(host, name)
         _remove_own(host, name)
-
-    @classmethod
-    def all_folders(cls, host: Host, name: str) -> dict[str, str]:
-        """Those of the control groups that a container of this name has, inner ones first."""
-        return tree.own_folders(host, name)
 
 
 @dataclass(frozen=True)
@@ -213,6 +195,16 @@ class _Own:
 
     kernels: Sequence[Bind]
     tmp: Sequence[Bind]
+
+
+def _bindable(host: Host, binds: Sequence[Bind], folder: str) -> Sequence[Bind]:
+    """Apptainer takes a source below /dev for a device and mounts it elsewhere: such a one goes by a link to it."""
+    sources = {f"{folder}/link-{number}": bind for number, bind in enumerate(binds)}
+    links = {link: bind for link, bind in sources.items() if bind.source.startswith("/dev/")}
+    for link, bind in links.items():
+        host.run(["ln", "-sfn", "--", bind.source, link]).checked()
+    by_bind = {bind: link for link, bind in links.items()}
+    return [replace(bind, source=by_bind.get(bind, bind.source)) for bind in binds]
 
 
 def _made(host: Host, path: str) -> str:
@@ -239,121 +231,49 @@ def _remove_own(host: Host, name: str, folder: str = "") -> None:
         host.run(["rm", "-rf", "--one-file-system", "--", each]).checked()
 
 
-class CalledPlace(ContainerPlace):
+class ApptainerPlace(ContainerPlace):
     """A root and a way to run in it; between commands nothing of it runs."""
 
-    def __init__(self, host: Host, name: str, group: Group, call: Call, entry: tuple[str, ...]) -> None:
+    def __init__(self, host: Host, name: str, group: Group, call: _Exec) -> None:
         super().__init__(host, name, group)
         self._call = call
-        self._entry = entry
+        self._entry = entered(group.folders)
         self._home = host.run(["sh", "-c", 'echo "${HOME:-/}"', "home"]).out.strip() or "/"
         self._added: tuple[str, ...] = ()
         self._images_own = False
 
     def look_inside(self, image: ImageConfig | None) -> ImageConfig | None:
         """Learn which variables are set inside without our doing: the program's, and those of an image."""
-        look = ["env", "-0"]
-        done = self.run(look)
-        if done.code != 0:  # it is begun once more, to hear why
-            told = self._run(look, loud) if (loud := self._call.loud()) else done
-            words = told.err.strip() or told.out.strip() or f"it ended with code {told.code} and printed nothing"
+        done = self.run(["env", "-0"])
+        if done.code != 0:
+            words = done.err.strip() or done.out.strip() or f"it ended with code {done.code} and printed nothing"
             raise TrialError(f"no command could be started in the container {self.name}: {words[-_WORDS_KEPT:]}")
-        seen = done.out
-        env = dict(line.partition("=")[::2] for line in seen.split("\0") if "=" in line)
+        env = dict(line.partition("=")[::2] for line in done.out.split("\0") if "=" in line)
         self._images_own = image is not None
         if image is None:
             self._added = tuple(env)
             return None
-        self._added = tuple(name for name in env if self._call.of_program.fullmatch(name))
+        self._added = tuple(name for name in env if OF_APPTAINER.fullmatch(name))
         return replace(image, env={**{k: v for k, v in env.items() if k not in self._added}, **image.env})
 
     def user(self) -> Identity:
         return identity(self._host)
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        return self._run(argv, {}, limit_s, stdin)
-
-    def _run(self, argv: Sequence[str], more: Mapping[str, str], limit_s: float = 60, stdin: str = "") -> Completed:
         client = ["env", "-i", f"PATH={PATH}", f"HOME={self._home}"]
-        client += [f"{name}={value}" for name, value in {**self._call.lent({}), **more}.items()]
-        command = [*self._entry, *client, *self._call.argv("/", ()), *self._call.ended(argv)]
+        command = [*self._entry, *client, *self._call.argv("/"), *argv]
         if self._group.folders:
             return run_in_group(self._group, command, argv, limit_s=limit_s, stdin=stdin)
         return replace(self._host.run(command, limit_s=limit_s, stdin=stdin), argv=tuple(argv))
 
     def spawn(self, job: Job) -> Process:
         env = {name: value for name, value in job.env.items() if not (self._images_own and name == "PATH")}
-        by_word = self._call.by_word
         passed, inside = handed_over(
-            env, lambda name: _PLAIN.fullmatch(name) and not by_word.fullmatch(name), self._added, self.name
+            env, lambda name: _PLAIN.fullmatch(name) and not _BY_WORD.fullmatch(name), self._added, self.name
         )
         client = {"PATH": PATH, "HOME": self._home, **self._call.lent(passed)}
-        command = (*self._entry, *self._call.argv(job.cwd, tuple(passed)), *self._call.ended([*inside, *job.argv]))
+        command = (*self._entry, *self._call.argv(job.cwd), *inside, *job.argv)
         return begun(self._group, Job(command, env=client))
-
-
-# A container of Apptainer (or Singularity), as clusters have it: one process, with or without root.
-
-_PROGRAMS = ("apptainer", "singularity")
-_MISSING = "apptainer is not installed here: `apt-get install apptainer` (or your system's way, or a cluster's module)"
-# No environment, home, /tmp or working folder of the caller's; no right that a job does not need.
-_WALLS = ("--containall", "--no-eval", "--no-privs", "--uts", "--no-mount", "home,tmp,cwd,bind-paths")
-
-
-class Apptainer(CalledContainer):
-    """Run in a container of Apptainer or Singularity, also without root.
-
-    Each command is an `apptainer exec` of its own. No network, no capabilities; no system-call filter, as Apptainer
-    has none by default. `image` is a SIF file, or what the other containers take, run from a folder.
-    """
-
-    tried: ClassVar[int | None] = 4
-
-    def obstacles(self, host: Host) -> list[Ruling]:
-        stopped = self.common_obstacles(host, "Apptainer")
-        if not self.program(host):
-            stopped.append(obstacle("needs.program", f"{_MISSING} brings it."))
-        if self.asked() and not stopped and not may_make_groups(host):
-            stopped.append(
-                obstacle("needs.root", "a limit needs a control group, and only root can make one here: leave it away.")
-            )
-        if self.shm is not None and not is_root(host):
-            stopped.append(obstacle("needs.root", "the size of /dev/shm is set by root alone: leave `shm` away."))
-        return stopped
-
-    def here(self, host: Host) -> dict[str, Json]:
-        program = self.program(host)
-        return {"version": host.run([program, "--version"]).out.strip().rpartition(" ")[2], "program": program}
-
-    @classmethod
-    def program(cls, host: Host) -> str:
-        return next((name for name in _PROGRAMS if host.run([name, "--version"]).code == 0), "")
-
-    @classmethod
-    def runs_sif(cls) -> bool:
-        return True
-
-    def call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> Call:
-        kept = self.capabilities(host, site)
-        flags = [
-            *_WALLS,
-            *(["--net", "--network", "none"] if self.network == "none" else []),
-            *(["--add-caps", ",".join(f"CAP_{name}" for name in kept)] if kept else []),
-            *(["--nv"] if handed_on(host, self.gpu) else []),
-            *(["--writable"] if root.writable else []),
-            *(["--overlay", root.over] if root.over else []),
-            *(_mount(bind) for bind in binds),
-        ]
-        return _Exec(self.program(host) or _PROGRAMS[0], tuple(flags), root.path)
-
-    def bindable(self, host: Host, binds: Sequence[Bind], folder: str) -> Sequence[Bind]:
-        """Apptainer takes a source below /dev for a device and mounts it elsewhere: such a one goes by a link to it."""
-        sources = {f"{folder}/link-{number}": bind for number, bind in enumerate(binds)}
-        links = {link: bind for link, bind in sources.items() if bind.source.startswith("/dev/")}
-        for link, bind in links.items():
-            host.run(["ln", "-sfn", "--", bind.source, link]).checked()
-        by_bind = {bind: link for link, bind in links.items()}
-        return [replace(bind, source=by_bind.get(bind, bind.source)) for bind in binds]
 
 
 @dataclass(frozen=True)
@@ -364,24 +284,13 @@ class _Exec:
     flags: tuple[str, ...]
     root: str
 
-    # What Apptainer sets itself, or appends to, or what the loader would heed in its own process.
-    by_word = re.compile(
-        rf"PATH|HOME|PWD|PS1|PROMPT_COMMAND|TERM|(LD|APPTAINER|SINGULARITY)_\w+|GLIBC_TUNABLES|{SHELLS_OWN}"
-    )
-    of_program = OF_APPTAINER
-
-    def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
+    def argv(self, cwd: str) -> list[str]:
+        """What goes before a command that is started in `cwd`."""
         return [self.program, "--silent", "exec", *self.flags, "--pwd", cwd, self.root]
 
     def lent(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Under names that it knows."""
+        """The variables of a job, under the names by which the program sets them inside."""
         return {f"{self.program.upper()}ENV_{name}": value for name, value in env.items()}
-
-    def loud(self) -> Mapping[str, str]:
-        return {}
-
-    def ended(self, argv: Sequence[str]) -> list[str]:
-        return list(argv)
 
 
 def _mount(bind: Bind) -> str:
@@ -389,147 +298,3 @@ def _mount(bind: Bind) -> str:
     words = ["type=bind", f"source={bind.source}", f"destination={bind.target}", *([] if bind.writable else ["ro"])]
     quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' if set(word) & set(',"') else word for word in words]
     return f"--mount={','.join(quoted)}"
-
-
-# A container of systemd-nspawn, with systemd's own system-call filter.
-
-_PROGRAM = "systemd-nspawn"
-_LEAST_VERSION = 250  # the first that takes values of variables from its own environment (`--setenv=NAME`)
-# Known to no systemd, so that it also runs where systemd is not the first process; nothing of the caller's is changed.
-_NSPAWN_WALLS = (
-    "--quiet", "--register=no", "--keep-unit", "--as-pid2", "--pipe", "--no-new-privileges=yes",
-    "--resolv-conf=off", "--timezone=off", "--link-journal=no", "--settings=no",
-)  # fmt: skip
-# Several commands may run at the same time; /tmp is the root's or ours. Its own messages would be in a job's output.
-_SETTINGS = {"SYSTEMD_NSPAWN_LOCK": "0", "SYSTEMD_NSPAWN_TMPFS_TMP": "0", "SYSTEMD_LOG_TARGET": "null"}
-_LOUD = {"SYSTEMD_LOG_TARGET": "console", "SYSTEMD_LOG_COLOR": "0"}
-# It ends with 255 after any signal; a shell tells which. The semicolon keeps the shell from becoming the command.
-_ENDED = ("sh", "-c", '"$@"; exit $?', "sh")
-_CALLS = "calls"
-_BELOW = ("payload", "supervisor")
-_FOLDER = "/run/systemd/nspawn/propagate"
-
-
-class Nspawn(CalledContainer):
-    """Run in a container of systemd-nspawn: no network, no capabilities, systemd's system-call filter.
-
-    Each command is a `systemd-nspawn` of its own, as root; systemd need not run. `image` is run from a folder.
-    """
-
-    makes_run = True
-    binds_layers = False
-
-    def obstacles(self, host: Host) -> list[Ruling]:
-        stopped = self.common_obstacles(host, _PROGRAM)
-        if not self.program(host):
-            how = "`apt-get install systemd-container` (or your system's way)"
-            stopped.append(obstacle("needs.program", f"{_PROGRAM} is not installed here: {how} brings it."))
-        elif (version := int((re.findall(r"^\d+", self.here(host)["version"]) or ["0"])[0])) < _LEAST_VERSION:
-            sentence = f"this is {_PROGRAM} of systemd {version}; it works from systemd {_LEAST_VERSION} on."
-            stopped.append(obstacle("needs.program", sentence))
-        if not is_root(host):
-            stopped.append(obstacle("needs.root", f"{_PROGRAM} works only as root."))
-        return stopped
-
-    def here(self, host: Host) -> dict[str, Json]:
-        return {"version": host.run([_PROGRAM, "--version"]).out.partition("\n")[0].removeprefix("systemd ")}
-
-    @classmethod
-    def program(cls, host: Host) -> str:
-        if host.run([_PROGRAM, "--version"]).code != 0:
-            return ""
-        return host.run(["sh", "-c", 'command -v -- "$1"', "found", _PROGRAM]).out.strip()
-
-    def needs_targets(self, root: Root) -> bool:
-        return True
-
-    def call(self, host: Host, site: Site, root: Root, binds: Sequence[Bind]) -> Call:
-        kept = {f"CAP_{name}" for name in self.capabilities(host, site)}
-        dropped = [name for name in isolation.held_capabilities(host) if name not in kept]
-        flags = [
-            *_NSPAWN_WALLS,
-            f"--directory={root.path}",
-            f"--machine={site.name}",
-            f"--hostname={node_name(host)}",
-            f"--drop-capability={','.join(dropped)}",
-            *(["--private-network"] if self.network == "none" else []),
-            *([] if root.writable else ["--read-only"]),
-            *(_bind(Bind(str(file.path), str(file.path), writable=True)) for file in handed_on(host, self.gpu)),
-            *(_bind(bind) for bind in binds),
-        ]
-        return _Spawn(self.program(host), tuple(flags))
-
-    def group(self, host: Host, name: str, stack: ExitStack) -> Group:
-        folders = limited_group(host, name, self, stack)
-        group = Nested(host, folders, below=self.all_folders(host, name))
-        stack.callback(tree.remove, host, group.below)
-        host.run(["mkdir", "-p", "--", *_calls(group)]).checked()
-        stack.callback(_remove_folder, host, name)
-        return group
-
-    def entry(self, group: Group) -> tuple[str, ...]:
-        return entered({key: folder for key, folder in group.folders.items() if key} | _calls(group))
-
-    @classmethod
-    def sweep(cls, host: Host, name: str) -> None:
-        super().sweep(host, name)
-        _remove_folder(host, name)
-
-    @classmethod
-    def leftovers(cls, host: Host) -> list[Leftover]:
-        """Found by the groups that it is called in: between commands there is nothing else of it."""
-        above = [folder.removesuffix("/-") for folder in tree.every_folder(host, "-").values()]
-        words = ["-mindepth", "2", "-maxdepth", "2", "-type", "d", "-name", _CALLS, "-printf", "%h\\n"]
-        found = host.run(["find", *above, *words]).out.splitlines() if above else []
-        names = dict.fromkeys(folder.rpartition("/")[2] for folder in found)
-        return [Leftover(name, f"the {_PROGRAM} container {name}") for name in names]
-
-    @classmethod
-    def all_folders(cls, host: Host, name: str) -> dict[str, str]:
-        """It makes two groups below the one that it is called in, in the unified hierarchy and in systemd's own.
-
-        Version 2 takes no process in a group that hands controllers down, as it lets its caller's do: so that it is
-        called in a group that has none.
-        """
-        own = tree.every_folder(host, name)
-        calls = [f"{own[key]}/{_CALLS}" for key in ("", "name=systemd") if key in own]
-        return {path: path for each in calls for path in (*(f"{each}/{below}" for below in _BELOW), each)} | own
-
-
-@dataclass(frozen=True)
-class _Spawn:
-    """`systemd-nspawn`, with the flags of one container."""
-
-    program: str
-    flags: tuple[str, ...]
-
-    by_word = re.compile(rf"PATH|HOME|TERM|GLIBC_TUNABLES|NOTIFY_SOCKET|(LD|SYSTEMD|LISTEN|DBUS)_\w+|{SHELLS_OWN}")
-    of_program = re.compile(r"container\w*|NOTIFY_SOCKET|TERM|HOME|PWD|OLDPWD|SHLVL|_|USER|LOGNAME|LANG")
-
-    def argv(self, cwd: str, names: Sequence[str]) -> list[str]:
-        return [self.program, *self.flags, f"--chdir={cwd}", *(f"--setenv={name}" for name in names)]
-
-    def lent(self, env: Mapping[str, str]) -> dict[str, str]:
-        return {**env, **_SETTINGS}
-
-    def loud(self) -> Mapping[str, str]:
-        return _LOUD
-
-    def ended(self, argv: Sequence[str]) -> list[str]:
-        return [*_ENDED, *argv]
-
-
-def _remove_folder(host: Host, name: str) -> None:
-    """What it makes for each container to hand mounts to it, and leaves."""
-    host.run(["rmdir", "--ignore-fail-on-non-empty", "--", f"{_FOLDER}/{name}"])
-
-
-def _calls(group: Group) -> dict[str, str]:
-    """The groups that it is called in."""
-    return {key: folder for key, folder in group.where().items() if folder.endswith(f"/{_CALLS}")}
-
-
-def _bind(bind: Bind) -> str:
-    """Without what is mounted further down, as runc does it; a colon in a path is escaped."""
-    source, target = (path.replace("\\", "\\\\").replace(":", "\\:") for path in (bind.source, bind.target))
-    return f"--bind{'' if bind.writable else '-ro'}={source}:{target}:norbind"

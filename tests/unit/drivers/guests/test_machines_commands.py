@@ -9,15 +9,14 @@ import pytest
 from tare.base.host import Completed, LocalHost
 from tare.drivers.guests.boot import Export, Kernel
 from tare.drivers.guests.machine import Accel, BootContext, Choice
-from tare.parts import find
-from tare.parts.platforms.qemu import Microvm, Qemu, Uml
+from tare.parts.platforms.qemu import Microvm, Qemu
 from tare.testing import FakeHost
 
 
-def boot(accel: Accel = "tcg", host: object = None) -> BootContext:
-    device = host or LocalHost()
+def boot(accel: Accel = "tcg") -> BootContext:
+    device = LocalHost()
     share = Export(Path("/run/vm/share"), ())
-    return BootContext(device, "tare-1", device, Path("/run/vm"), Kernel(Path("/boot/k"), "k"), share, Choice(accel))  # type: ignore[arg-type]
+    return BootContext(device, "tare-1", device, Path("/run/vm"), Kernel(Path("/boot/k"), "k"), share, Choice(accel))
 
 
 def on(machine: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,37 +92,11 @@ def test_a_microvm_has_no_bus_and_the_same_guest(monkeypatch):
     assert Microvm.tries > 1  # it does not come up every time
 
 
-@pytest.mark.parametrize("name", ["microvm", "uml"])
-def test_what_is_for_x86_alone_says_so_elsewhere(name, monkeypatch):
+def test_a_microvm_is_for_x86_alone_and_says_so_elsewhere(monkeypatch):
     on("aarch64", monkeypatch)
-    (sentence,) = map(str, find.find("platforms", name)().own_obstacles(LocalHost()))  # type: ignore[attr-defined]
+    (sentence,) = map(str, Microvm().own_obstacles(LocalHost()))
 
     assert "x86 processors; this is aarch64" in sentence
-
-
-def test_a_user_mode_kernel_has_its_root_by_hostfs_and_its_agent_on_a_terminal(monkeypatch):
-    on("x86_64", monkeypatch)
-    host = FakeHost(answers={"sh": "/usr/bin/linux.uml\n"})
-    command = Uml(memory="512 MiB").command(boot("uml", host), "/dev/pts/9")
-
-    assert command[:2] == ("sh", "-c")
-    assert command[4:7] == ("/run/vm/console", "", "/usr/bin/linux.uml")
-    assert {"mem=512M", "ssl0=tty:/dev/pts/9", "seccomp=on", "tare.fs=hostfs"} <= set(command)
-    assert "tare.options=ro,/run/vm/share" in command
-
-
-def test_a_user_mode_kernel_of_a_newer_system_gets_that_systems_library(monkeypatch, tmp_path):
-    on("x86_64", monkeypatch)
-    host = FakeHost(answers={"sh": "/usr/bin/linux.uml\n", "busybox": ""})
-    part = Uml(libc=tmp_path)
-
-    assert part.command(boot("uml", host), "/dev/pts/9")[5] == str(tmp_path)
-    assert [*map(str, part.own_obstacles(host))] == [f"no libc.so.6 in {tmp_path}."]
-
-
-def test_a_user_mode_kernel_has_one_processor():
-    with pytest.raises(ValueError, match="cpus"):
-        Uml(cpus=2)
 
 
 # What is missing, in sentences

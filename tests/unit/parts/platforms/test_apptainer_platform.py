@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from small_linux import SmallLinux, broken_openings
+from tare.base.errors import TrialError
 from tare.base.host import Completed, Job, Site
 from tare.drivers.containers.oci import PATH
 from tare.drivers.containers.roots import is_sif, refuse_no_image
-from tare.parts.platforms.apptainer import Apptainer
+from tare.parts.platforms.apptainer import _MAKE_TARGETS, Apptainer
 from tare.testing import FakeHost
 
 SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/workdir"),))
@@ -134,6 +136,29 @@ def test_whichever_step_of_opening_breaks_nothing_is_left():
     for broken, host, opened in openings:
         if "umount" not in broken and "rm -rf" not in broken and opened is False:
             assert host.left_over() == before, f"left over after this broke: {broken}"
+
+
+def test_a_container_in_which_nothing_starts_is_reported_with_apptainers_words_and_goes():
+    host = SmallLinux()
+    host.answer = lambda argv: Completed((), 255, "", "FATAL: no loop device.\n") if "exec" in argv else None
+    before = host.left_over()
+
+    with pytest.raises(TrialError, match=r"container tare-1: FATAL: no loop device\."):
+        Apptainer().open(host, SITE)
+    assert host.left_over() == before
+
+
+def test_no_place_for_a_mount_is_made_where_a_link_of_the_image_leads_out_of_it(tmp_path):
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    (root / "srv").mkdir(parents=True)
+    outside.mkdir()
+    (root / "var").symlink_to(outside)
+    words = ["/", str(root / "srv/data"), str(root), "/", str(root / "var/data"), str(root)]
+
+    done = subprocess.run(["sh", "-c", _MAKE_TARGETS, "targets", *words], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 1 and "leads out of the container's root" in done.stderr
+    assert (root / "srv/data").is_dir() and not list(outside.iterdir())
 
 
 def test_sweeping_removes_what_a_dead_run_left():
