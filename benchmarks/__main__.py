@@ -74,7 +74,6 @@ TARGETS = (
     Target("`tare compare`, 16 rows, wall", "answers", "compare, 16 rows, wall", 0.25),
     Target("`tare report`, 18 trials, wall", "answers", "report, recorded store, wall", 1.5),
     Target("`tare choose front`, 100,000 rows, wall", "answers", "front, 100,000 rows, wall", 0.5),
-    Target("a million lines of a text trace", "answers", "lines of a text trace, CPU", 1 / 1.5),
     Target("a million events of a binary trace", "trace_decode", "tare", None, (("trace-cmd report", None),)),
     Target("a million writes simulated, no numba", "answers", "writes, LRU without numba, CPU", 0.1),
     Target("a million writes simulated, numba", "simulate", "lru", 0.02,

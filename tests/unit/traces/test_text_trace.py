@@ -88,9 +88,9 @@ def test_page_writes_are_the_same_where_the_other_words_are_not_read(kernels: Pa
     assert found["sys_enter"].keys() == {"t_ns", "cpu", "pid", "comm", "role"}
 
 
-@pytest.mark.parametrize("bytes_at_once", [1, 300, 100_000])
-def test_pieces_make_no_difference(kernels: Path, bytes_at_once: int):
-    assert read(kernels, bytes_at_once=bytes_at_once)["page_writes"]["page"].tolist() == [100, 101]
+@pytest.mark.parametrize("at_once", [1, 300, 100_000])
+def test_pieces_make_no_difference(kernels: Path, at_once: int):
+    assert read(kernels, at_once=at_once)["page_writes"]["page"].tolist() == [100, 101]
 
 
 def test_trace_cmds_raw_report_gives_the_same_figures_as_the_pages_it_was_made_of():
@@ -115,7 +115,7 @@ def test_a_column_that_turns_into_words_later_is_left_out_there(tmp_path: Path):
     line = "  a-1 [000] 1.00000{}: odd: what={}\n"
     path.write_text("".join(line.format(n, value) for n, value in enumerate(["1", "2", "three", "4"])))
 
-    chunks = list(text_tables(path, bytes_at_once=60))
+    chunks = list(text_tables(path, at_once=60))
 
     assert chunks[0].columns["what"].tolist() == [1, 2]
     assert "what" not in chunks[1].columns
