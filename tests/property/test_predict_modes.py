@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.predictions import evaluate
 from made_up_modes import CLOCKS, CORES, KINDS, networks, pipeline, write
-from tare.analysis.choose.evaluate import evaluate
 from tare.analysis.choose.law import Law, busy_share, coordinates, fit, resources, surface
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, read_modes
 from tare.analysis.choose.predictions import Answer, predict

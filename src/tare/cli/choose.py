@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from tare.cli.scaffold import (
 
 if TYPE_CHECKING:
     from tare.analysis.choose.candidates import Limit
-    from tare.analysis.choose.evaluate import Outcome
     from tare.analysis.choose.modes import Columns, ModeTable
     from tare.analysis.choose.predictions import Answer
     from tare.analysis.model import Estimate
@@ -105,6 +103,14 @@ def front(
     )
 
 
+def _compared_elsewhere(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    need(
+        value is None,
+        "How far the methods are off, on random splits, is compared in a clone of the repository, by `python -m"
+        " benchmarks.predictions SOURCE` with --features, --time etc.; here --measured K reports tare's own error.",
+    )
+
+
 @command.command("predict")
 @reads_source(doing=None)
 @click.option("--features", type=NAMES, required=True, help="What makes a mode, such as gpu_mhz,cores.")
@@ -114,16 +120,13 @@ def front(
 @click.option("--power", metavar="COLUMN", help="Its mean power; stands in for --energy, or names the unit.")
 @group_option
 @click.option("--measured", type=click.IntRange(2), metavar="K", help="Take only K modes, chosen by us, as measured.")
-@click.option("--evaluate", is_flag=True, help="Random splits: how far is each method off, for k = 4, 6, 8, 12?")
-@click.option("--splits", type=click.IntRange(1, 10_000), help="Random splits of an evaluation.  [default: 50]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the random splits.")
-@click.option(
-    "--method", type=click.Choice(["tare", "linear", "all"]), help="[default: tare; with --evaluate all]"
-)  # fmt: skip
+@click.option("--method", type=click.Choice(["tare", "linear", "all"]), default="tare", show_default=True)
 @click.option("--at", multiple=True, metavar="MODE", help="Predict this mode: 'gpu_mhz=900,cores=4'. Repeatable.")
 @click.option("--next", "count_next", type=click.IntRange(0, 100), default=3, show_default=True,
               help="So many modes to measure next.")  # fmt: skip
 @click.option("--overhead", "against", metavar="PLATFORM", help="Predict what other platforms cost over this one.")
+@click.option("--evaluate", "--splits", "--seed", is_flag=False, flag_value="", hidden=True, is_eager=True,
+              expose_value=False, callback=_compared_elsewhere)  # fmt: skip
 def predict(
     source: Path,
     features: tuple[str, ...],
@@ -132,10 +135,7 @@ def predict(
     power: str | None,
     group: str | None,
     measured: int | None,
-    evaluate: bool,
-    splits: int | None,
-    seed: int,
-    method: str | None,
+    method: str,
     at: tuple[str, ...],
     count_next: int,
     against: str | None,
@@ -152,23 +152,17 @@ def predict(
     "predictions", "error", "held", "notes"}]}, overheads as shares.
 
     --json: {"predictions": [{"group", "method", "measured", "modes": [{"mode", "time", "power", "energy", "measured"}],
-    "next": [{"mode", "removes"}], "expected_errors", ...}]}; with --evaluate {"results": [{"group", "k", "method",
-    "splits", "time_mape", "power_mape", "energy_mape", "held": {"time", ...}}], "designs": [...]}, shares, medians over
-    the splits; "held" is the share inside the 90 % intervals.
+    "next": [{"mode", "removes"}], "expected_errors", ...}]}.
     Where no energy was measured, "power", "energy" and their errors are absent, and "notes" says so.
     """
     from tare.analysis.choose.modes import Columns, read_modes
 
-    need(not (evaluate and at), "--at predicts one mode and --evaluate tests held-out modes; give one of them.")
-    need(evaluate or splits is None, "--splits is of an evaluation; add --evaluate.")
     if against is not None:
-        other = evaluate or measured is not None or method is not None or energy is not None or power is not None
+        other = measured is not None or method != "tare" or energy is not None or power is not None
         need(not other, "--overhead takes --features, --time, --group and --at; its error is always reported.")
         return _overhead(source, features, time, against, group, [_mode(each, features) for each in at])
     table = read_modes(source, Columns(features, time, energy, power, group))
-    if evaluate:
-        return _evaluate(table, method or "all", measured, splits, seed)
-    return _predict(table, method or "tare", measured, [_mode(each, features) for each in at], count_next)
+    return _predict(table, method, measured, [_mode(each, features) for each in at], count_next)
 
 
 def _predict(
@@ -200,27 +194,6 @@ def _overhead(
         lambda: {"overheads": [{**asdict(each), "formula": each.formula} for each in found], "level": LEVEL},
         lambda: overheads_text(found, width()),
     )
-
-
-def _evaluate(table: ModeTable, method: str, measured: int | None, splits: int | None, seed: int) -> Result:
-    from tare.analysis.choose import evaluate as bench
-    from tare.analysis.choose.evaluate import SOLVER
-    from tare.report.text.choose import outcomes_text
-
-    if measured is not None:
-        bench.possible_counts(table, [measured])  # asked for by name, so refused by name
-    counts = bench.possible_counts(table, [*bench.COUNTS, *([measured] if measured is not None else [])])
-    methods = bench.methods_of(table) if method == "all" else [method]
-    total = bench.count_steps(table, methods, counts)
-    with click.progressbar(length=total, label="evaluating", file=sys.stderr, hidden=not sys.stderr.isatty()) as bar:
-        outcomes = bench.evaluate(table, methods, counts, splits or bench.SPLITS, seed, lambda: bar.update(1))
-        designs = bench.evaluate_designs(table, counts, seed, lambda: bar.update(1)) if method != "linear" else []
-    return Result(
-        lambda: {"results": [_outcome_json(each) for each in outcomes],
-                 "designs": [_outcome_json(each) for each in designs], "units": table.columns.names,
-                 "features": table.columns.features, "seed": seed, "solver": SOLVER, "notes": table.notes},
-        lambda: outcomes_text(table, outcomes, designs, width()),
-    )  # fmt: skip
 
 
 def _mode(written: str, features: tuple[str, ...]) -> dict[str, float]:
@@ -265,11 +238,6 @@ def _ends(estimate: Estimate) -> dict[str, float]:
     if estimate.low is None or estimate.high is None:
         return {"value": estimate.value}
     return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    found = {**asdict(outcome), "condition": _finite(outcome.condition)}
-    return {name: value for name, value in found.items() if name == "group" or value is not None}
 
 
 def _finite(number: float | None) -> float | None:

@@ -8,25 +8,21 @@ from typing import TypeVar
 
 import numpy as np
 
-from tare.analysis.choose.evaluate import (
+from tare.analysis.choose.law import FIGURES, LEVEL, WIDER, Array, Law, coordinates
+from tare.analysis.choose.learning import (
     FEWEST_MODES,
     MOST_FITTED,
-    SOLVER,
     Choice,
-    Regression,
     adaptive_choice,
     calibrate,
-    energy_at,
     lesson,
     next_modes,
     predicted,
-    regress,
     teachers,
     thinned,
-    universal_energy,
 )
-from tare.analysis.choose.law import FIGURES, LEVEL, WIDER, Array, Law, coordinates
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, grid, mode_of, unmeasured
+from tare.analysis.choose.regression import Regression, energy_at, regress, universal_energy
 from tare.analysis.model import Estimate
 from tare.base.errors import StudyError
 
@@ -87,7 +83,7 @@ def predict(
     if not any(len(task.wanted) for task in tasks):
         raise NothingToPredict(
             f"{table.source}: every mode of it is measured, so there is none to predict. --measured 8 holds all but 8"
-            " out, --evaluate reports how good the methods are, --at 'FEATURE=VALUE,...' predicts another mode."
+            " out and reports the error, --at 'FEATURE=VALUE,...' predicts another mode."
         )
     able = {"tare": lambda place: _by_law(table, law, tasks, place, count_next),
             "linear": lambda place: _by_linear(table, tasks, place)}  # fmt: skip
@@ -198,6 +194,3 @@ def _errors(predictions: Sequence[Prediction]) -> dict[str, float] | None:
         return None
     names = pairs[0][0]
     return {name: float(np.mean([abs(found[name].value / was[name] - 1) for found, was in pairs])) for name in names}
-
-
-__all__ = ["METHODS", "SOLVER", "Answer", "Prediction", "predict"]

@@ -18,8 +18,8 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from tare.analysis.cells import CACHE, EVERY, FIRST, WORKERS, When, reads
-from tare.analysis.choose.evaluate import PAPER_MODES, papers_choice, regress
 from tare.analysis.choose.law import Array, Rows
+from tare.analysis.choose.regression import PAPER_MODES, papers_choice, regress
 from tare.analysis.labels import setting_words, text, title_of
 from tare.analysis.model import Measurement
 from tare.papers.claims import metrics

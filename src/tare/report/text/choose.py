@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from tare.analysis.choose.configurations import setting_text, settings_words
@@ -23,12 +22,10 @@ from tare.base.text import (
     safe_text,
     share_text,
 )
-from tare.records.model import grouped
 from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:  # a front is shown without them
     from tare.analysis.choose.candidates import Candidate, Recommendation
-    from tare.analysis.choose.evaluate import Outcome
     from tare.analysis.choose.modes import ModeTable
     from tare.analysis.choose.overhead import OverheadLaw
     from tare.analysis.choose.predictions import Answer, Prediction
@@ -156,24 +153,8 @@ MOST_ROWS = 60  # of one workload on a terminal; --json has all
 def answers_text(modes: ModeTable, answers: Sequence[Answer], width: int = 80) -> str:
     """Each workload's predictions, and what to measure next."""
     parts = [_answer_text(modes, answer, width) for answer in answers]
-    notes = _notes(modes, width)
+    notes = notes_lines(modes, width)
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])])
-
-
-def outcomes_text(modes: ModeTable, outcomes: Sequence[Outcome], designs: Sequence[Outcome], width: int = 80) -> str:
-    """The error of each method in per cent, and how much the choice of modes matters."""
-    splits = max(outcome.splits for outcome in outcomes)
-    head = f"Mean absolute error of the modes that were held out, in %: medians over {splits} random splits."
-    figures = tuple(modes.columns.names)
-    rows = [_outcome_row(outcome) for outcome in outcomes]
-    lines = [*wrap(head, width), "", table(rows, ("workload", "k", "method", *figures), width)]
-    lines += _regression_lines(outcomes, width)
-    lines += _interval_lines(outcomes, width)
-    if designs:
-        lines += ["", *wrap("The same with modes chosen on purpose instead of at random:", width), ""]
-        chosen = [[*_outcome_row(outcome)[:3], outcome.design, *_outcome_row(outcome)[3:]] for outcome in designs]
-        lines.append(table(chosen, ("workload", "k", "method", "choice", *figures), width))
-    return "\n".join([*lines, *_notes(modes, width)])
 
 
 def _answer_text(modes: ModeTable, answer: Answer, width: int) -> str:
@@ -210,12 +191,15 @@ def _sentences(modes: ModeTable, answer: Answer) -> Iterable[str]:
         stages = ", ".join(f"{name} {value:.3g}" for name, value in answer.stages.items())
         yield f"Stages at the highest clocks on the fewest cores, in {modes.columns.time}: {stages}."
     if answer.regression:
-        yield _regression_text(answer.regression.rank, answer.regression.unknowns, answer.regression.condition)
+        from tare.analysis.choose.regression import SOLVER
+
+        yield f"Solved by {SOLVER}."
+        yield regression_text(answer.regression.rank, answer.regression.unknowns, answer.regression.condition)
     if answer.expected:
         how = "as the other workloads were off" if answer.taught_by else "by the uncertainty of the model"
-        yield f"Expected error of a prediction, on average ({how}): {_shares(answer.expected)}."
+        yield f"Expected error of a prediction, on average ({how}): {shares_text(answer.expected)}."
     if answer.errors:
-        yield f"These modes were measured too; off by, on average: {_shares(answer.errors)}."
+        yield f"These modes were measured too; off by, on average: {shares_text(answer.errors)}."
     if answer.next:
         yield "Measure next: " + "; ".join(
             ", ".join(f"{name} {value:g}" for name, value in zip(features, choice.mode, strict=True))
@@ -224,48 +208,17 @@ def _sentences(modes: ModeTable, answer: Answer) -> Iterable[str]:
         )
 
 
-def _shares(of: Mapping[str, float]) -> str:
+def shares_text(of: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {100 * value:.1f} %" for name, value in of.items())
 
 
-def _interval_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
-    """For each method and count, how much of what was held out lay in its interval."""
-    from tare.analysis.choose.law import LEVEL
-
-    found = grouped([each for each in outcomes if each.held is not None], lambda each: (each.method, each.k))
-    lines = [f"Held-out modes inside their {100 * LEVEL:.0f} % intervals (mean over the workloads):"] if found else []
-    for (method, k), group in found.items():
-        names = group[0].held or {}
-        shares = {name: fmean((each.held or {})[name] for each in group) for name in names}
-        lines.append(f"{method}, k = {k}: {_shares(shares)}.")
-    return ["", *sentences(lines, width)] if lines else []
-
-
-def _outcome_row(outcome: Outcome) -> list[str]:
-    errors = [each for each in (outcome.time_mape, outcome.power_mape, outcome.energy_mape) if each is not None]
-    name = safe_text(outcome.group) if outcome.group is not None else "all"
-    return [name, str(outcome.k), outcome.method, *(f"{100 * error:.1f}" for error in errors)]
-
-
-def _regression_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
-    from tare.analysis.choose.evaluate import SOLVER
-
-    by_count = {outcome.k: outcome for outcome in outcomes if outcome.method == "linear"}
-    told = [
-        f"k = {k}: {_regression_text(outcome.rank, outcome.unknowns, outcome.condition)}"
-        for k, outcome in by_count.items()
-    ]
-    lines = [f"linear: {SOLVER}.", *told] if told else []
-    return ["", *sentences(lines, width)] if lines else []
-
-
-def _regression_text(rank: object, unknowns: object, condition: object) -> str:
+def regression_text(rank: object, unknowns: object, condition: object) -> str:
     short = float(str(rank)) < float(str(unknowns))
     doubt = " So the modes do not determine it; of the many solutions it is the one of least norm." if short else ""
     return f"Rank {float(str(rank)):g} of {unknowns} unknowns, condition number {float(str(condition)):.3g}.{doubt}"
 
 
-def _notes(modes: ModeTable, width: int) -> list[str]:
+def notes_lines(modes: ModeTable, width: int) -> list[str]:
     return sentences((f"note: {note}" for note in modes.notes), width)
 
 

@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.predictions import Outcome, evaluate, outcomes_text
+from benchmarks.predictions import command as benchmark
 from made_up_modes import CLOCKS, CORES, every_kind, pipeline, write
 from some_records import MARKS, draft
-from tare.analysis.choose import evaluate as methods
-from tare.analysis.choose import predictions
-from tare.analysis.choose.evaluate import Outcome, adaptive_choice, evaluate, first_modes, papers_choice, regress
+from tare.analysis.choose import learning, predictions
 from tare.analysis.choose.law import Law, resources
+from tare.analysis.choose.learning import adaptive_choice, first_modes
 from tare.analysis.choose.modes import Columns, ModeTable, read_modes
 from tare.analysis.choose.predictions import predict
+from tare.analysis.choose.regression import papers_choice, regress
 from tare.base.errors import StudyError
 from tare.cli.choose import predict as command
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.report.text.choose import answers_text, outcomes_text
+from tare.report.text.choose import answers_text
 
 H200 = Path(__file__).parents[3] / "recordings/h200/modes.csv"
 COLUMNS = Columns(("gpu_mhz", "cores"), "ms", "joules", None, "model")
@@ -201,7 +203,7 @@ def test_the_same_seed_gives_the_same_figures_and_another_does_not() -> None:
 
 def test_counts_that_leave_nothing_to_predict_are_left_out(tmp_path: Path) -> None:
     table = read_modes(write(tmp_path / "modes.csv", pipeline("mixed", 0.02, 1)[:7]), COLUMNS)
-    done = CliRunner().invoke(command, [*words(table.source), "--evaluate", "--splits", "3", "--json"])
+    done = CliRunner().invoke(benchmark, [*words(table.source), "--splits", "3", "--json"])
     assert {each["k"] for each in json.loads(done.stdout)["results"]} == {4, 6}
 
 
@@ -243,13 +245,12 @@ def test_a_bad_table_gets_a_sentence(tmp_path: Path, rows: list[tuple[object, ..
     ("more", "sentence"),
     [
         (["--measured", "9"], "9 modes were measured, so 2 to 8"),
-        (["--measured", "40", "--evaluate"], "9 modes are measured at most"),
+        (["--evaluate"], "python -m benchmarks.predictions SOURCE"),
+        (["--evaluate", "--splits", "5", "--seed", "3"], "python -m benchmarks.predictions SOURCE"),
         (["--at", "gpu_mhz=800"], "it does not say cores"),
         (["--at", "gpu_mhz=800,corse=2"], "Did you mean 'cores'?"),
         (["--at", "gpu_mhz=0,cores=2"], "must be more than zero"),
         (["--at", "gpu_mhz=fast,cores=2"], "not a finite number"),
-        (["--at", "gpu_mhz=800,cores=2", "--evaluate"], "give one of them"),
-        (["--splits", "4"], "add --evaluate"),
         (["--power", "joules"], "'joules' is named twice"),
         (["--group", "cores"], "'cores' is named twice"),
         ([], "every mode of it is measured"),
@@ -259,6 +260,12 @@ def test_what_cannot_be_asked_gets_a_sentence(tmp_path: Path, more: list[str], s
     done = CliRunner().invoke(command, [*words(write(tmp_path / "modes.csv", GOOD, HEADER)), *more])
     assert isinstance(done.exception, StudyError), done.output
     assert sentence in str(done.exception)
+
+
+def test_a_benchmark_refuses_a_count_that_leaves_nothing_to_predict(tmp_path: Path) -> None:
+    done = CliRunner().invoke(benchmark, [*words(write(tmp_path / "modes.csv", GOOD, HEADER)), "--measured", "40"])
+    assert isinstance(done.exception, StudyError), done.output
+    assert "9 modes are measured at most" in str(done.exception)
 
 
 def test_a_column_that_is_not_there_gets_the_nearest_one(tmp_path: Path) -> None:
@@ -300,7 +307,7 @@ def test_power_stands_in_for_energy_and_units_are_those_of_the_columns(tmp_path:
 def test_json_of_an_evaluation_has_the_promised_shape(tmp_path: Path) -> None:
     rows = [row for kind in ("compute", "fetch") for row in pipeline(kind, 0.03, 1) if row[2] in (1, 4)]
     path = write(tmp_path / "modes.csv", rows)
-    done = CliRunner().invoke(command, [*words(path), "--group", "model", "--evaluate", "--splits", "2", "--json"])
+    done = CliRunner().invoke(benchmark, [*words(path), "--group", "model", "--splits", "2", "--json"])
     data = json.loads(done.stdout)
     results = data["results"]
     assert {row["method"] for row in results} == {"tare", "linear", "linear-own", "tare+transfer"}
@@ -329,7 +336,10 @@ def test_json_of_predictions_has_an_interval_for_each_figure(tmp_path: Path) -> 
 def test_texts_say_method_interval_error_and_what_to_measure_next() -> None:
     table = h200()
     text = answers_text(table, predict(table, ("tare", "linear"), measured=6), 100)
-    for part in ("vgg11, by tare from 6 measured modes", "90 % sure", "Measure next: gpu_mhz", "Rank 3 of 3", "off by"):
+    for part in (
+        "vgg11, by tare from 6 measured modes", "90 % sure", "Measure next: gpu_mhz",
+        "Solved by least squares by singular values", "Rank 3 of 3", "off by",
+    ):  # fmt: skip
         assert part in text
     outcomes = evaluate(table, ["tare", "linear"], (4,), splits=2)
     assert "medians over 2 random splits" in outcomes_text(table, outcomes, [], 100)
@@ -357,7 +367,7 @@ def test_a_store_is_read_as_a_table_is_and_trials_of_a_mode_are_pooled(tmp_path:
 def test_of_a_table_that_is_finer_than_a_fit_can_use_the_modes_that_were_chosen_are_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (methods, predictions):
+    for module in (learning, predictions):
         monkeypatch.setattr(module, "MOST_FITTED", 5)
     path = write(tmp_path / "modes.csv", GOOD, "gpu_mhz,cores,ms,joules")
     table = read_modes(path, Columns(("gpu_mhz", "cores"), "ms", "joules"))

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from benchmarks.predictions import command as benchmark
+from benchmarks.predictions import evaluate, evaluate_designs, methods_of, outcomes_text
 from made_up_modes import CORES, KINDS, pipeline, write
-from tare.analysis.choose.evaluate import evaluate, evaluate_designs, first_modes, methods_of
 from tare.analysis.choose.law import coordinates, fit, joint_covariance
+from tare.analysis.choose.learning import first_modes
 from tare.analysis.choose.modes import TIME_ALONE, Columns, ModeTable, read_modes
 from tare.analysis.choose.predictions import predict
 from tare.cli.choose import predict as command
-from tare.report.text.choose import answers_text, outcomes_text
+from tare.report.text.choose import answers_text
 
 HEADER = "model,gpu_mhz,cores,ms"
 FEATURES = ("gpu_mhz", "cores")
@@ -33,9 +36,9 @@ def table_of(folder: Path, *kinds: str, cores: tuple[int, ...] = CORES) -> ModeT
     return read_modes(timed(folder / "modes.csv", *kinds, cores=cores), Columns(FEATURES, "ms", group="model"))
 
 
-def said(path: Path, *more: str) -> str:
+def said(path: Path, *more: str, by: click.Command = command) -> str:
     words = [str(path), "--features", "gpu_mhz,cores", "--time", "ms", "--group", "model", *more]
-    done = CliRunner().invoke(command, words)
+    done = CliRunner().invoke(by, words)
     assert done.exception is None, done.output
     return done.stdout
 
@@ -175,7 +178,7 @@ def test_json_has_neither_power_nor_energy_and_says_why(tmp_path: Path) -> None:
 
 def test_json_of_an_evaluation_has_the_error_of_time_alone(tmp_path: Path) -> None:
     path = timed(tmp_path / "modes.csv", "compute", "fetch", cores=FEW)
-    told = json.loads(said(path, "--evaluate", "--splits", "2", "--json"))
+    told = json.loads(said(path, "--splits", "2", "--json", by=benchmark))
     assert {row["method"] for row in told["results"]} == {"tare", "linear", "tare+transfer"}
     for row in [*told["results"], *told["designs"]]:
         assert "time_mape" in row and not {"power_mape", "energy_mape"} & row.keys()
