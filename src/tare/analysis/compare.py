@@ -39,9 +39,9 @@ from tare.analysis.statistics import (
     signed_rank_null,
     t_quantile,
 )
+from tare.base.declare import STEP
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
-from tare.base.text import STEP
 from tare.records.model import grouped
 
 POWER = 0.8

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from tare.base.declare import before
 from tare.base.sides import Neighbours
 from tare.base.text import option_words, script_and_options
 from tare.records.model import grouped
@@ -23,58 +24,13 @@ Settings: TypeAlias = Mapping[str, Any]
 LONGEST = 72  # characters of one setting in a label
 SHORTEST = 12  # characters that a shortened text keeps at least
 _SHORT_TITLES = {"MobileNetV3-large": "MobileNetV3-L"}
-_KINDS = {
-    "torch_train": "training", "torch_infer": "inference", "loadgen": "under LoadGen", "generate": "generation",
-    "finetune": "fine-tuning",
-}  # fmt: skip
 _DECODERS = ("generate", "finetune")  # known by the size of their network, or by the folder of its weights
-_WORKLOADS = {"idle": "idle device", "null": "empty workload"}
 _IDENTITY = (
     "workload", "workload.model", "workload.size", "workload.weights", "workload.name", "workload.application",
     "workload.argv",
 )  # fmt: skip
 LABEL = "workload.label"  # what the user calls a command
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
-
-# By the name of a setting: how its value reads. `{}` is the value; with two forms, of one and of several.
-_COUNTED = {
-    "workers": "worker", "threads": "thread", "epochs": "epoch", "requests": "request", "items": "item",
-    "classes": "class", "pixels": "pixel", "cpus": "CPU", "cores": "core", "steps_per_epoch": "step per epoch",
-    "samples_per_query": "sample per query", "min_queries": "query at least", "max_queries": "query at most",
-}  # fmt: skip
-_PLURALS = {
-    "class": "classes", "step per epoch": "steps per epoch", "sample per query": "samples per query",
-    "query at least": "queries at least", "query at most": "queries at most",
-}  # fmt: skip
-_FORMS = {
-    "workload.threads": "as many threads as the {}",
-    "control.page_cache.state": "{} page cache",
-    "control.page_cache": "{} page cache",
-    "control.dvfs.state": "DVFS {}",
-    "control.dvfs": "DVFS {}",
-    "control.fan.speed": "fan {}",
-    "control.storage.emulate": "emulated {}",
-    "control.storage.path": "data on {}",
-    "control.power_mode.mode": "{}",
-    "control.power_mode.cpu_mhz": "CPU {} MHz",
-    "control.power_mode.gpu_mhz": "GPU {} MHz",
-    "control.power_mode.mem_mhz": "memory {} MHz",
-    "control.power_mode.power_w": "power limit {} W",
-    "control.cpu.online": "cores {}",
-    "control.wake_on_lan.state": "Wake-on-LAN {}",
-    "control.wake_on_lan": "Wake-on-LAN {}",
-    "workload.state": "{}",
-    "workload.rate": "{}/s",
-    "workload.target_qps": "{} queries/s",
-    "workload.scenario": "{}",
-    "workload.backend": "{}",
-    "device": "{}",
-    "device.type": "{}",
-}
-WHOLE = {  # values that would not read well in their form
-    "cold_every_epoch": "page cache cold in every epoch",
-    "warm after epoch 0": "page cache warm after epoch 0",
-}
 
 
 @dataclass(frozen=True)
@@ -170,13 +126,12 @@ class Namer:
             subject = _decoder(settings)
         else:
             subject = ""
-        kind = _KINDS.get(part, "")
         if subject:
-            return f"{subject} {kind}".rstrip(), ()
+            return f"{subject} {before().part('workload', part).does}".rstrip(), ()
         return workload_kind(part), ()
 
     def setting(self, name: str, value: Any) -> str:
-        if name in self._shared and name not in _FORMS:
+        if name in self._shared and not before().setting(name).words:
             group, _, last = name.rpartition(".")
             return f"{group.rpartition('.')[2]} {setting_words(last, value)}".strip().replace("_", " ")
         if name == "tenants" and self._beside and value in (1, "1"):
@@ -186,7 +141,8 @@ class Namer:
 
 def workload_kind(part: str) -> str:
     """What a workload does, where its model is told elsewhere: `training`."""
-    return _WORKLOADS.get(part) or _KINDS.get(part) or part.replace("_", " ")
+    declared = before().part("workload", part)
+    return declared.words or declared.does or part.replace("_", " ")
 
 
 def _decoder(settings: Settings) -> str:
@@ -207,7 +163,7 @@ def is_of_store(name: str) -> bool:
 
 def setting_words(name: str, value: Any) -> str:
     """One setting: `batch 64`, `2 workers`, `cold page cache`, `seccomp off`, `GPU 990 MHz`."""
-    last = name.rpartition(".")[2]
+    last, declared = name.rpartition(".")[2], before().setting(name)
     if name in ("platform", "workload"):
         return text(value)
     if name == "tenants" and (beside := Neighbours.read(value)):
@@ -221,35 +177,34 @@ def setting_words(name: str, value: Any) -> str:
         return f"{_spaced(last)} {'on' if value in (True, 'true') else 'off'}"
     if value is None or value == "null":
         return f"{_spaced(last)} not set"
-    if isinstance(value, int | float) or (last in _COUNTED and str(value).isdecimal()):
-        return _number_words(name, last, float(value))
-    if name in _FORMS:
-        return WHOLE.get(text(value)) or _FORMS[name].format(_plain(value))
+    if isinstance(value, int | float) or (before().setting(last).counts and str(value).isdecimal()):
+        return _number_words(declared.words, last, float(value))
+    if declared.words:
+        return declared.levels.get(text(value)) or declared.words.replace("{}", _plain(value))
     return f"{_spaced(last)} {_plain(value)}"
 
 
 def _beside(level: Neighbours) -> str:
     """`beside fine-tuning on bare metal (cpu shares 2)`."""
-    words = {**_KINDS, "bare": "bare metal"}
-    bare = level.platforms[:1] and level.platforms[0][0] == "bare"
-    return level.worded(lambda one: words.get(one, _spaced(one)), "on" if bare else "in")
+    declared, bare = before(), level.platforms[:1] and level.platforms[0][0] == "bare"
+    words = {"bare": declared.part("platform", "bare").words}
+    return level.worded(
+        lambda one: words.get(one) or declared.part("workload", one).does or _spaced(one), "on" if bare else "in"
+    )
 
 
-def _number_words(name: str, last: str, value: float) -> str:
-    number = f"{value:.12g}"
-    if last in _COUNTED:
-        noun = _COUNTED[last]
-        return f"{number} {noun if value == 1 else _PLURALS.get(noun, noun + 's')}"
-    if name in _FORMS:
-        return _FORMS[name].format(number)
-    if last in ("memory", "bytes") or last.endswith("_bytes"):
+def _number_words(words: str, last: str, value: float) -> str:
+    number, declared = f"{value:.12g}", before().setting(last)
+    if declared.counts:
+        return f"{number} {declared.counts[value != 1]}"
+    if words:
+        return words.replace("{}", number)
+    if declared.unit == "bytes" or last.endswith("_bytes"):
         return f"{_spaced(last.removesuffix('_bytes'))} {_size(value)}"
-    before, _, unit = last.rpartition("_")
-    if before and unit in ("s", "w", "mhz"):
-        return f"{_spaced(before)} {number} {({'w': 'W', 'mhz': 'MHz'}).get(unit, unit)}"
-    if last in ("duration", "settle", "expire", "writeback", "min_duration", "target_latency"):
-        return f"{_spaced(last)} {number} s"
-    return f"{_spaced(last)} {number}"
+    head, _, unit = last.rpartition("_")
+    if head and unit in ("s", "w", "mhz"):
+        return f"{_spaced(head)} {number} {({'w': 'W', 'mhz': 'MHz'}).get(unit, unit)}"
+    return f"{_spaced(last)} {number} {declared.unit}".rstrip()
 
 
 def _size(value: float) -> str:

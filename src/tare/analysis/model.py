@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from tare.base.declare import STEP, before
 from tare.base.rulings import Ruling
-from tare.base.text import STEP, metric_name
+from tare.base.text import metric_name
 
 # Is more of a metric better, or worse? By its name, unless the user states it; what no name settles is a guess.
 
@@ -86,6 +87,8 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     """`step_s` is better lower, `tokens_per_second` and `it/s` higher; `asked` is the user's own statement."""
     if asked is not None:
         return Direction(asked, "option")
+    if (declared := before().metrics.get(metric)) is not None:
+        return Direction(declared.better == "higher", "guess" if declared.better == "neutral" else "name")
     name = _deciding(metric)
     if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(words_of(name)[-1:]):
         return LOWER  # epochs to an accuracy

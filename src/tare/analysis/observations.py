@@ -13,8 +13,9 @@ from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 from tare.analysis.table import Table, label_column, read_table
+from tare.base.declare import STEP
 from tare.base.errors import StudyError, unknown_name
-from tare.base.text import STEP, unit_of
+from tare.base.text import unit_of
 from tare.records.model import (
     Record,
     TrialRow,

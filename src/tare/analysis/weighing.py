@@ -63,6 +63,7 @@ from tare.analysis.table import (
     with_joined,
 )
 from tare.analysis.work import Work, like_work, with_doubts
+from tare.base.declare import before
 from tare.base.errors import StudyError
 from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, read_rulings
 from tare.base.text import script_and_options
@@ -182,14 +183,6 @@ def _told(estimate: Estimate) -> str:
     return f"{estimate.value * 1e3:.2f}{spread} ms"
 
 
-_PLATFORMS: Mapping[str, str] = {
-    "apptainer": "container (apptainer)",
-    "bare": "bare metal",
-    "containerd": "container (containerd)",
-    "docker": "container (docker)",
-    "podman": "container (podman)",
-    "runc": "container (runc)",
-}
 LISTED = 4
 
 
@@ -240,7 +233,7 @@ def _detail(name: str, records: Sequence[Record]) -> str:
 
 
 def _spoken(level: str, by: str) -> str:
-    return _PLATFORMS.get(level, level) if by == "platform" else level
+    return (before().part("platform", level).words if by == "platform" else "") or level
 
 
 class RecordSource(Protocol):

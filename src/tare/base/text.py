@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tare.base.columns import display_width, wrap
+from tare.base.declare import STEP, before
 
 FIRST_EPOCH = "epoch0_"  # epoch 0 is kept apart, under a name of its own
 HIDING_SPREAD = 1000  # beyond this a shared unit would show the smaller as nothing
@@ -60,132 +61,17 @@ _LADDERS: Mapping[str, tuple[float, tuple[_Unit, ...]]] = {
     "c": (1.0, (_Unit("°C", 1.0, 0.0),)),
 }
 
-_METRIC_NAMES: Mapping[str, str] = {
-    "step_s": "median step",
-    "step_mean_s": "mean step",
-    "step_p99_s": "step, 99th percentile",
-    "sample_mean_s": "mean time per sample",
-    "sample_s": "median time per sample",
-    "startup_s": "start-up to the first step",
-    "platform_open_s": "platform opened",
-    "interpreter_s": "interpreter start",
-    "imports_s": "imports",
-    "data_open_s": "data set opened",
-    "device_s": "device context",
-    "setup_s": "imports to the first fetch",
-    "first_batch_s": "first batch",
-    "first_step_s": "first step",
-    "steady_s": "steady steps",
-    "evaluation_s": "evaluation",
-    "checkpoints_s": "checkpoints",
-    "exit_s": "exit",
-    "epoch_s": "epoch",
-    "epoch_rest_s": "epoch, outside of its steps",
-    "epoch_stall_s": "fetch stall per epoch",
-    "epoch_compute_s": "compute per epoch",
-    "stall_s": "fetch stall",
-    "copy_s": "copy to the device",
-    "compute_s": "compute",
-    "overhead_s": "overhead",
-    "mean_step_s": "mean step time over the whole training",
-    "observer_s": "overhead of the marks per step",
-    "gpu_step_s": "step on the GPU's clock",
-    "gpu_copy_s": "copy on the GPU's clock",
-    "gpu_forward_s": "forward pass on the GPU's clock",
-    "gpu_backward_s": "backward pass on the GPU's clock",
-    "gpu_optimiser_s": "optimiser step on the GPU's clock",
-    "gpu_inference_s": "inference on the GPU's clock",
-    "gpu_idle_s": "GPU without work between steps",
-    "gpu_busy_share": "GPU busy",
-    "gpu_idle_share": "GPU idle",
-    "gpu_launch_share": "GPU waiting for launches",
-    "gpu_sync_share": "GPU waiting after synchronising calls",
-    "gpu_data_share": "GPU waiting for data",
-    "gpu_copying_share": "GPU copying",
-    "gpu_between_share": "GPU between two kernels",
-    "gpu_memory_bytes": "GPU memory",
-    "gpu_power_w": "GPU power",
-    "energy_gpus_step_j": "GPU energy per step",
-    "energy_run_j": "energy of the whole run",
-    "energy_bound_share": "bound of the energy",
-    "host_step_s": "step time on the host",
-    "host_fetch_s": "host wait for a mini-batch",
-    "forward_s": "forward pass",
-    "backward_s": "backward pass",
-    "optimiser_s": "optimiser step",
-    "pre_process_s": "pre-process",
-    "post_process_s": "post-process",
-    "first_token_s": "time to the first token",
-    "first_token_mean_s": "mean time to the first token",
-    "tokens_per_s": "tokens per second",
-    "time_token_s": "time per token",
-    "token_mean_s": "mean time between tokens",
-    "token_s": "median time between tokens",
-    "token_p99_s": "time between tokens, 99th percentile",
-    "goodput_per_s": "good requests per second",
-    "goal_rate_per_s": "highest rate per second that meets the goal",
-    "offered_per_s": "requests due per second",
-    "failed_share": "requests that failed",
-    "load_late_p99_s": "lateness of the load, 99th percentile",
-    "kv_cache_bytes": "cache of keys and values",
-    "peak_bytes": "most memory at once",
-    "energy_token_j": "energy per token",
-    "step_p90_s": "step, 90th percentile",
-    "wall_s": "whole run",
-    "cpu_s": "CPU time",
-    "cpu_step_s": "CPU time per step",
-    "cpu_user_s": "CPU time, user",
-    "cpu_system_s": "CPU time, system",
-    "throttled_s": "time throttled",
-    "max_rss_bytes": "peak memory",
-    "power_mean_w": "mean power",
-    "energy_j": "energy",
-    "energy_step_j": "energy per step",
-    "energy_sample_j": "energy per sample",
-    "energy_epoch_j": "energy per epoch",
-    "energy_request_j": "energy per request",
-    "energy_baseload_j": "energy of the idle device",
-    "energy_incremental_j": "energy above idle",
-    "energy_window_s": "time window of the energy",
-}
-
-_NO_UNIT = ("optimiser_s", "gpu_optimiser_s")  # an optimiser's step is one, whatever is measured
-
-
-STEP, REQUEST, DECODE_STEP = "step", "request", "decode step"  # of a batch: a token of each of its sequences
-_UNITS = {  # of a workload: what its marks call a step
-    "server": REQUEST, "torch_infer": REQUEST, "application": REQUEST, "loadgen": REQUEST, "generate": DECODE_STEP,
-}  # fmt: skip
-_BY_UNIT: Mapping[str, Mapping[str, str]] = {  # where the field has a word of its own
-    REQUEST: {
-        "step_s": "median latency",
-        "step_mean_s": "mean latency",
-        "step_p90_s": "latency, 90th percentile",
-        "step_p99_s": "latency, 99th percentile",
-        "gpu_step_s": "request on the GPU's clock",
-        "host_step_s": "request on the host",
-    },
-    DECODE_STEP: {
-        "step_s": "median time per output token",
-        "step_mean_s": "mean time per output token",
-        "step_p90_s": "time per output token, 90th percentile",
-        "step_p99_s": "time per output token, 99th percentile",
-    },
-}
-
 
 def unit_of(workloads: Iterable[object]) -> str:
     """What a step of these workloads is: a request, a decode step; a step, where they differ or have no other word."""
-    found = {_UNITS.get(str(each), STEP) for each in workloads}
+    found = {before().part("workload", str(each)).step for each in workloads}
     return found.pop() if len(found) == 1 else STEP
 
 
 def metric_name(metric: str, unit: str = STEP) -> str:
     """`step_s` as `median step`, of a server as `median latency`; an unknown name loses its unit and underscores."""
-    if metric in _BY_UNIT.get(unit, ()):
-        return _BY_UNIT[unit][metric]
-    if metric in _METRIC_NAMES:
-        return _METRIC_NAMES[metric] if metric in _NO_UNIT else in_units(_METRIC_NAMES[metric], unit)
+    if (declared := before().metrics.get(metric)) is not None:
+        return before().words(declared, unit)
     if metric.startswith(FIRST_EPOCH):
         first = "first epoch" if unit == STEP else "warm-up"
         return f"{metric_name(metric.removeprefix(FIRST_EPOCH), unit)}, {first}"
@@ -195,7 +81,7 @@ def metric_name(metric: str, unit: str = STEP) -> str:
 
 def in_units(words: str, unit: str) -> str:
     """A sentence about steps, of the requests or decode steps that they are: `the mean step` is `the mean request`."""
-    return words if unit not in _BY_UNIT else re.sub(r"(?<!decode )\bstep(?=s?\b)", unit, words)
+    return words if unit not in before().times else re.sub(r"(?<!decode )\bstep(?=s?\b)", unit, words)
 
 
 def has_unit(name: str) -> bool:

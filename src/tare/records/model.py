@@ -12,6 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
+from tare.base.declare import before
 from tare.base.rulings import Ruling, Weight, read_rulings
 from tare.base.sides import side_of
 from tare.base.text import unit_of
@@ -33,7 +34,6 @@ _KINDS: dict[str, type] = {
 _STATES = frozenset(get_args(State))
 _WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of reasons from before there were codes
 _PHASES_BEFORE = {"open.furnish": "open.prepare"}  # phases by the names that an older tare gave them
-_COUNTED_IN_SECONDS = ("writeback_", "flush_", "syscall_")  # times that a tracer itself has taken
 _NO_FACTORS = ("probes",)
 _LINES = ("workload.argv", "workload.label")
 _DESCRIBES_DEVICE = ("board", "cpu", "machine")  # what makes two devices of one type
@@ -43,7 +43,8 @@ _NOT_BOARDS = ("linux,dummy-virt", "qemu")
 @lru_cache(maxsize=4096)
 def depends_on_speed(metric: str) -> bool:
     """Whether a figure is how long the workload took, or what it drew meanwhile; tracing changes both."""
-    return metric.endswith(("_s", "_w", "_j")) and not metric.startswith(_COUNTED_IN_SECONDS)
+    declared = before().metric(metric)
+    return metric.endswith(("_s", "_w", "_j")) and not (declared is not None and declared.traced)
 
 
 @dataclass(frozen=True, slots=True)

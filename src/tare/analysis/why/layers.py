@@ -12,8 +12,9 @@ from tare.analysis.compare import Contest, Floor, judge, largest_floor, noise_fl
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.selection import pick_metric
 from tare.analysis.statistics import FLOOR, median_estimate
+from tare.base.declare import STEP
 from tare.base.errors import StudyError, TareError
-from tare.base.text import STEP, unit_of
+from tare.base.text import unit_of
 from tare.records.model import Record, grouped, is_usable, usable_trials, varied
 
 # What may say why a time changed, in the order in which people should look.

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Any, NamedTuple, TypeAlias
 
-from tare.analysis.labels import WHOLE
+from tare.analysis.cells import CACHE
 from tare.analysis.sentences import too_few_for_interval
+from tare.base.declare import before
 from tare.base.text import (
     count_text,
     cpu_text,
@@ -362,7 +363,9 @@ def _per_mini_batch(ours: Ours) -> str:
 
 def _side(name: str, ours: Ours) -> str:
     """A level in words; a figure of the same trials by its name."""
-    return metric_name(name) if ours.metric in ours.sides else WHOLE.get(name, name)
+    if ours.metric in ours.sides:
+        return metric_name(name)
+    return before().setting(CACHE).levels.get(name, name)
 
 
 def _value(ours: Ours) -> str:

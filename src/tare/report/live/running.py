@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tare.analysis.labels import distinguishing, make_labels
 from tare.base import untrusted
+from tare.base.declare import STEP
 from tare.base.sides import is_rehearsal
 from tare.base.text import (
-    STEP,
     metric_name,
     printed_text,
     quantity_text,

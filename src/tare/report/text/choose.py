@@ -11,8 +11,8 @@ from tare.analysis.choose.front import Default, Front
 from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
 from tare.base.columns import wrap
+from tare.base.declare import STEP
 from tare.base.text import (
-    STEP,
     count_text,
     effect_text,
     interval_text,

@@ -1,0 +1,77 @@
+"""The declarations for stores from before there were any: whole, and with names that say the same as they do."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from golden_files import FOLDER
+from tare.base.declare import Declared, before
+from tare.base.text import has_unit, metric_name
+
+UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "bytes", "share": "share", "hz": "Hz"}
+
+
+def test_a_declared_unit_is_the_one_that_the_name_ends_in():
+    for each in (*before().metrics.values(), *before().families):
+        end = UNITS[each.name.rpartition("_")[2]] if has_unit(each.name) else "1/s" if "_per_" in each.name else "1"
+        assert each.unit == end, each.name
+
+
+def test_the_file_of_names_covers_all_that_is_declared():
+    kept = [json.loads(line) for line in (FOLDER / "names.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert before().metrics.keys() <= {line.get("metric") for line in kept}
+    assert before().parts.keys() <= {f"{kind}.{line.get('part')}" for line in kept for kind in ("platform", "workload")}
+    parts_of_names = {line["setting"].rpartition(".")[2] for line in kept if "setting" in line}
+    assert {name.rpartition(".")[2] for name in before().settings} <= parts_of_names
+
+
+def test_only_the_declared_words_of_a_step_are_put_into_the_words_of_a_metric():
+    for each in before().metrics.values():
+        for step in ("step", *before().times):
+            assert "{" not in metric_name(each.name, step), each.name
+
+
+def test_a_family_has_one_field_behind_a_literal_prefix():
+    for family in before().families:
+        assert family.name.count("{") == 1 and family.name.index("{") > 1, family.name
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        ("tenant0_step_s", "tenant{n}_step_s"),
+        ("own_tokenise_s", "own_{mark}_s"),
+        ("energy_gpu0_j", "energy_{source}_j"),
+        ("energy_gpu0_disagreement_share", "energy_{source}_disagreement_share"),
+        ("energy_step_j", "energy_step_j"),  # a name of its own
+        ("writeback_interval_sd_s", "writeback_{what}_s"),
+        ("tenant_step_s", None),
+        ("their_own_s", None),
+    ],
+)
+def test_a_metric_of_a_record_is_known_by_its_name_and_then_by_its_family(name, family):
+    found = before().metric(name)
+    assert (found and found.name) == family
+
+
+def test_a_metric_is_worded_by_what_a_step_is():
+    declared = Declared.of_json(
+        {
+            "metrics": {"load_s": {"words": "{step} with its {time}", "unit": "s", "said": {"page": "a page"}}},
+            "families": {}, "settings": {}, "parts": {}, "times": {"request": "latency", "page": "time"},
+        }
+    )  # fmt: skip
+    words = {step: declared.words(declared.metrics["load_s"], step) for step in ("step", "request", "page", "epoch")}
+    assert words == {
+        "step": "step with its step", "request": "request with its latency", "page": "a page",
+        "epoch": "step with its step",
+    }  # fmt: skip
+
+
+def test_the_declarations_are_read_when_they_are_first_asked_for():
+    code = "import tare.analysis.labels, tare.base.declare as it; print(it.before.cache_info().currsize)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
