@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 Better: TypeAlias = Literal["lower", "higher", "neutral"]
@@ -98,4 +98,4 @@ _NO_SETTING, _NO_PART = Setting(), Part()
 @cache
 def before() -> Declared:
     """The declarations for stores that have none: made from the tables that tare had until then."""
-    return Declared.of_json(json.loads((files("tare.base") / "before.json").read_text(encoding="utf-8")))
+    return Declared.of_json(json.loads(Path(__file__).with_name("before.json").read_text(encoding="utf-8")))
