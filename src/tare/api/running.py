@@ -405,7 +405,7 @@ def run_into(
         store.plan([row(trial) for trial in planned])
         say(sensitivity(study))
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
-        if busy := advice(before, glance(), slices=may_help(study, its_cells)):
+        if busy := advice(before, glance(), slices=may_help(study, its_cells), strict=study.design.strict):
             say(busy)
         watcher = progress_on() if progress else progress_on(io.StringIO())
         return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, verbose=verbose)

@@ -30,10 +30,13 @@ _RUNNER = "call.py"
 _EVERY_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"})
 
 
+USUAL_S = 140  # a weighing begins no further block past the seventh that would end later
+
+
 def weigh(
     work: str | Sequence[str] | Callable[..., Any], *, setup: Callable[[], Any] | None = None, calls: int = 100,
     on: str | None = None, image: str | None = None, against_image: str | None = None, margin: float = 0.05,
-    repeat: int | None = None, seconds: int = 140, steps: int | None = None, minutes: float | None = None,
+    repeat: int | None = None, seconds: int | None = None, steps: int | None = None, minutes: float | None = None,
     reads: Sequence[str | Path] = (), writes: Sequence[str | Path] = (), env: Mapping[str, str] | None = None,
     network: str = "none", store: str | Path | None = None, progress: bool = True,
 ) -> Result:  # fmt: skip
@@ -255,17 +258,25 @@ def names_files_here(words: tuple[str, ...]) -> bool:
 
 def weigh_study(
     work: Mapping[str, Any], levels: list[Any], against: Mapping[str, Any], *, repeat: int | None, margin: float,
-    seconds: int, design: Mapping[str, Any], **more: Any,
+    seconds: int | None, design: Mapping[str, Any], **more: Any,
 ) -> Written:  # fmt: skip
-    """The study that a weighing is: blocks until the interval is narrow, or as many as requested."""
+    """The study that a weighing is: blocks until the interval is narrow, or as many as requested.
+
+    `seconds`: when it ends, whatever it has by then; None: blocks past the seventh end after `USUAL_S`.
+    """
     from tare.studies.load import from_plain
 
+    limit = {"more_within": f"{USUAL_S} s"} if seconds is None else {"within": f"{seconds} s"}
+    if repeat is None:
+        rule = {"min": 7, "max": 20, "until": margin / 2, **limit}
+    else:
+        rule = {"min": repeat, "max": repeat, **({} if seconds is None else limit)}
     return from_plain(
         {
             "study": "weigh",
             "platform": levels,
             "workload": work,
-            "repeat": repeat or {"min": 7, "max": 20, "until": margin / 2, "within": f"{seconds} s"},
+            "repeat": rule,
             "design": design,
             "compare": {**against, "margin": margin},
             "rehearse": True,

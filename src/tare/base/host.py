@@ -165,6 +165,13 @@ class OwnDevice(Host, Protocol):
     def node_name(self) -> str: ...
 
 
+@runtime_checkable
+class Served(Protocol):
+    """A place that processes of the device keep open and serve from outside: an engine and what belongs to it."""
+
+    def helpers(self) -> Collection[int]: ...  # their pids on the device
+
+
 def facts_of(host: Host) -> dict[str, Any]:
     """What a record should say about this host, as a new dict."""
     return dict(host.facts) if isinstance(host, InnerHost) else {}

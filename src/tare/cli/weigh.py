@@ -20,10 +20,10 @@ from statistics import fmean
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from tare.api.running import run_into, study_text, with_interpreter
 from tare.api.studies import (
+    USUAL_S,
     Script,
     built_in_workload,
     choose_platform,
@@ -375,9 +375,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 @click.option(
     "--seconds",
     type=click.IntRange(1),
-    default=140,
-    show_default=True,
-    help="After the seventh block, start no block that would exceed this.",
+    help=f"Start no block, after the first, that would exceed this.  [default: {USUAL_S}, after the seventh block]",
 )
 @steps_option
 @minutes_option
@@ -407,7 +405,7 @@ def command(
     margin: float,
     image: str | None,
     against_image: str | None,
-    seconds: int,
+    seconds: int | None,
     design: str,
     quiet: float | None,
     cpu_time: bool,
@@ -464,12 +462,11 @@ def command(
         study = with_interpreter(study, python)
         outcome = run_into(study, study_text(study), folder, verbose=verbose)
         if outcome.out_of_time:
-            named = click.get_current_context().get_parameter_source("seconds") is ParameterSource.COMMANDLINE
-            outcome = replace(outcome, why=would_not_fit(seconds, named))
+            outcome = replace(outcome, why=would_not_fit(seconds))
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")
 
 
-def would_not_fit(seconds: int, named: bool) -> str:
+def would_not_fit(seconds: int | None) -> str:
     """Why no other block was begun: by whose word."""
-    allowed = f"the {seconds} s of --seconds" if named else f"tare weigh's default of {seconds} s (--seconds)"
+    allowed = f"tare weigh's default of {USUAL_S} s (--seconds)" if seconds is None else f"the {seconds} s of --seconds"
     return f"another block would not fit into {allowed}"

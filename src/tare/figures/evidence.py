@@ -26,7 +26,7 @@ class Thresholds:
     The version is stored with each record, so that a later change of a threshold is visible in old results.
     """
 
-    version: int = 2  # 2: energy by a counter has a bound, and edges are split as power has it
+    version: int = 3  # 2: energy by a counter has a bound, and edges are split as power has it; 3: see `strict` there
     steal_suspect_share: float = 0.005  # M25: time that the hypervisor took, of the device's capacity
     steal_invalid_share: float = 0.05
     foreign_suspect_share: float = 0.02  # M25: CPU time of neither the workload nor tare
@@ -51,7 +51,8 @@ class Thresholds:
     power_step_share: float = 0.2  # M29: power that changes by so much for good ...
     work_step_share: float = 0.05  # ... while steps change by less than this
     counter_gap_s: float = 60  # M36: unread for longer, an energy counter may have wrapped unseen
-    rerun_limit: int = 2  # of an invalid trial
+    rerun_limit: int = 2  # of an invalid trial whose fault may pass
+    fruitless_blocks: int = 3  # so many in a row without a usable pair stop the study
     breaker: int = 3  # the same failure so many times in a row stops the study
 
     def as_json(self) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import statistics
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,12 +30,12 @@ from tare.figures.evidence import THRESHOLDS
 from tare.parts.protocols import Probe
 from tare.plan.check import groups
 from tare.plan.matrix import Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
-from tare.records.model import AA_REPEAT, FAILED, FINISHED, USABLE, Record, State, started_s
+from tare.records.model import AA_REPEAT, FAILED, FINISHED, USABLE, Record, State, grouped, started_s
 from tare.records.store import Store
 from tare.studies.model import Study
 from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
-from tare.trial.rules import is_lost
+from tare.trial.rules import is_lost, may_be_cured, what_helps
 from tare.trial.sampler import Samplers, Sampling
 from tare.trial.slices import run_sliced
 from tare.trial.tenants import is_starting
@@ -86,7 +87,8 @@ class Watcher(Protocol):
     """Whoever wants to know how far it is."""
 
     def started(self, total: int) -> None: ...
-    def grown(self, by: int) -> None: ...
+    def grown(self, by: int) -> None: ...  # fewer, where a side is skipped
+    def expects(self, seconds: float) -> None: ...  # so long takes all that is left, from now on
     def trial_began(self, label: str) -> None: ...
     def trial_ended(self, state: str, seconds: float) -> None: ...
     def trial_again(self) -> None: ...  # the one that has just ended, since it was invalid
@@ -222,7 +224,10 @@ class _Runner:
         self._why_skipped: set[str] = set()
         self._told: set[tuple[str, str]] = set()  # failures whose output was shown
         self._invalid: Counter[str] = Counter()  # attempts at each trial that could not be used
-        self._start_ns = bench.host.clock.now_ns()
+        self._start_ns = self._blocks_ns = bench.host.clock.now_ns()
+        self._times = _Times()
+        self._left: list[Trial] = []  # of those that are sure to run
+        self._fruitless = 0  # blocks in a row without a usable pair
 
     def run(self, trials: list[Trial]) -> Outcome:
         """Block by block; the watcher hears of the blocks that are sure to run, and of more when they are begun."""
@@ -235,7 +240,9 @@ class _Runner:
             if why := self._nothing_to_compare(trials):
                 return self._outcome(trials, why)
             blocks = self._whole_blocks(trials, self._still_to_run(trials))
-            self._watcher.started(self._sure(blocks))
+            self._left = [trial for block in blocks for trial in blocks[block] if block < self._study.repeat.min]
+            self._tell_time()
+            self._watcher.started(len(self._left))
             try:
                 return self._run_blocks(trials, blocks)
             finally:
@@ -244,15 +251,18 @@ class _Runner:
             return self._outcome(trials, "stopped by you", interrupted=True)
 
     def _run_blocks(self, trials: list[Trial], blocks: dict[int, list[Trial]]) -> Outcome:
+        self._blocks_ns = self._bench.host.clock.now_ns()
         for block in blocks:
             left = [trial for trial in blocks[block] if trial.side not in self._skipped]
             if not left:
                 continue  # an earlier run did it, and asked the stop rule before
             if why := self._stop_before(trials, block):
                 return self._outcome(trials, why)
-            if why := self._out_of_time(block, len(left)):
+            if why := self._out_of_time(block, left):
                 return replace(self._outcome(trials, why), out_of_time=True)
-            self._watcher.grown(len(left) if block >= self._study.repeat.min else 0)
+            if block >= self._study.repeat.min:
+                self._left += left
+                self._watcher.grown(len(left))
             for group in groups(self._study, left):
                 alive = [trial for trial in group if trial.side not in self._skipped]
                 if len(alive) > 1:
@@ -262,7 +272,30 @@ class _Runner:
                 self._done += len(alive)
                 if self._interruption.asked:
                     return self._outcome(trials, "stopped by you", interrupted=True)
+            if why := self._is_fruitless([trial for trial in trials if trial.block == block]):
+                return self._outcome(trials, why)
         return self._outcome(trials, self._nothing_to_compare(trials) or "all planned trials are done")
+
+    def _is_fruitless(self, members: Sequence[Trial]) -> str | None:
+        """Why it is of no use to go on after some blocks in a row of which no pair can be used, and what would help."""
+        picks = self._study.compare.baseline.picks
+        states = self._bench.store.states()
+        alive = [trial for trial in members if trial.side not in self._skipped]
+        usable = {picks(place(trial.cell)) for trial in alive if states.get(trial.id) in USABLE}
+        if usable == {picks(place(trial.cell)) for trial in alive}:
+            self._fruitless = 0
+            return None
+        self._fruitless += 1
+        if self._fruitless < THRESHOLDS.fruitless_blocks:
+            return None
+        ours = {trial.id for trial in alive}
+        newest = {record.trial: record for record in self._bench.store.records() if record.trial in ours}
+        reasons = [reason for record in newest.values() for reason in record.reasons if reason.weight != "suspect"]
+        first = reasons[0] if reasons else None
+        told = f": {first}" if first is not None else ""
+        return f"{self._fruitless} blocks in a row have no usable trial of both sides{told} {what_helps(first)}".rstrip(
+            "."
+        )
 
     # The rehearsal
 
@@ -286,8 +319,8 @@ class _Runner:
                 self._note_length(rehearsal, record, lengths, is_new)
             if self._interruption.asked:
                 return trials
-        if not self._nothing_to_compare(trials):
-            self._tell_time(left, lengths)
+        for side, length in lengths.items():
+            self._times.expected(side, length.trial_s)
         if self._study.sets_limit or not {trial.side for trial in left} <= {*lengths, *self._skipped}:
             return trials
         return with_limit(trials, followed_limit_s([each.run_s for each in lengths.values()]))
@@ -338,12 +371,26 @@ class _Runner:
                     "  no steps were found in it, so that it cannot be ended at one: it runs to its end."
                 )
 
-    def _tell_time(self, left: Sequence[Trial], lengths: dict[str, Length]) -> None:
-        """How long the blocks that are sure to run take, where each side's length is known."""
-        sure = [t for t in left if t.block < self._study.repeat.min and t.side not in self._skipped]
-        if sure and all(trial.side in lengths for trial in sure):
-            seconds = sum(lengths[trial.side].trial_s for trial in sure)
-            self._watcher.note(f"at least {count_text(len(sure), 'trial')}, about {duration_text(seconds)}.")
+    def _tell_time(self) -> None:
+        """How long the blocks that are sure to run take, by what trials took in an earlier run, or their rehearsals."""
+        ended = [each for each in self._bench.store.records() if each.state in FINISHED and each.state not in FAILED]
+        for side, records in grouped(ended, lambda record: side_of(record.settings)).items():
+            took_s = statistics.median((each.end_ns - each.start_ns) / 1e9 for each in records)
+            self._times.expected(side, took_s)
+        if self._left and self._times.knows(self._left):
+            total_s = self._times.sum(self._left)
+            if (within_s := self._study.repeat.within_s) is not None and total_s > within_s:
+                ends = f", which ends after {duration_text(within_s)}, with fewer blocks"
+            else:
+                ends = ""
+            about = f"about {duration_text(total_s)}{ends}"
+            self._watcher.note(f"at least {count_text(len(self._left), 'trial')}, {about}.")
+        self._expect()
+
+    def _expect(self) -> None:
+        """The watcher hears how long what is left takes, as soon as that is known of any side."""
+        if (seconds := self._times.sum(self._left)) is not None:
+            self._watcher.expects(seconds)
 
     def _skip(self, rehearsal: Trial, record: Record, is_new: bool) -> None:
         name = self._side(rehearsal)
@@ -368,10 +415,13 @@ class _Runner:
         invalid = [record.trial for record in self._bench.store.records() if record.state == "invalid"]
         # Whoever asks for invalid ones again gets them again, from the first attempt on.
         self._invalid = Counter(invalid if "invalid" in self._finished else ())
+        hopeless = {record.trial for record in self._bench.store.records() if not may_be_cured(record)}
 
         def is_done(trial: Trial) -> bool:
-            state = states.get(trial.id)
-            return state in self._finished and (state != "invalid" or self._invalid[trial.id] > THRESHOLDS.rerun_limit)
+            state, tried = states.get(trial.id), self._invalid[trial.id]
+            return state in self._finished and (
+                state != "invalid" or tried > THRESHOLDS.rerun_limit or trial.id in hopeless
+            )
 
         by_block = groupby(trials, key=lambda trial: trial.block)
         return {
@@ -421,15 +471,17 @@ class _Runner:
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
         return None
 
-    def _out_of_time(self, block: int, count: int) -> str | None:
-        """Whether a further block, of so many trials, would end too late; the floor is run whatever it takes."""
+    def _out_of_time(self, block: int, left: Sequence[Trial]) -> str | None:
+        """Whether these trials of a block would end too late; the first block of a run is begun whatever it takes."""
         repeat = self._study.repeat
-        if block < repeat.min or repeat.within_s is None:
+        limits_s = [repeat.within_s] + ([repeat.more_within_s] if block >= repeat.min else [])
+        within_s = min((each for each in limits_s if each is not None), default=None)
+        if within_s is None or not self._done:
             return None
-        spent_s = (self._bench.host.clock.now_ns() - self._start_ns) / 1e9
-        per_trial_s = spent_s / max(self._done, 1)
-        if spent_s + count * per_trial_s > repeat.within_s:
-            return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
+        now_ns = self._bench.host.clock.now_ns()
+        block_s = (now_ns - self._blocks_ns) / 1e9 / self._done * len(left)  # with all that lies between trials
+        if (now_ns - self._start_ns) / 1e9 + block_s > within_s:
+            return f"another block would not fit into the {within_s:.0f} s that the study allows"
         return None
 
     def _nothing_to_compare(self, trials: list[Trial]) -> str | None:
@@ -447,38 +499,54 @@ class _Runner:
     # One trial
 
     def _run_until_valid(self, trial: Trial) -> None:
-        """An invalid trial is run again, a few times; every attempt is kept."""
+        """A trial whose fault may pass is run again, a few times; every attempt is kept."""
         for attempt in range(self._invalid[trial.id], 1 + THRESHOLDS.rerun_limit):
+            begin_ns = self._bench.host.clock.now_ns()
             self._watcher.trial_began(self._label(trial))
             record = run_trial(trial, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
-            self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
+            again = attempt < THRESHOLDS.rerun_limit and may_be_cured(record) and not self._interruption.asked
+            self._note_end([trial], [record], begin_ns, again=again)
             self._break_if_hopeless(trial, record)
-            if record.state != "invalid" or self._interruption.asked:
+            if not again:
                 return
-            if attempt < THRESHOLDS.rerun_limit:
-                self._watcher.note(f"invalid, and run again: {record.reasons[0]}")
-                self._watcher.trial_again()
+            self._watcher.note(f"invalid, and run again: {record.reasons[0]}")
+            self._watcher.trial_again()
+
+    def _note_end(self, trials: Sequence[Trial], records: Sequence[Record], begin_ns: int, *, again: bool) -> None:
+        """What an attempt took, and how long what is left takes by that."""
+        each_s = (self._bench.host.clock.now_ns() - begin_ns) / 1e9 / len(trials)
+        for trial, record in zip(trials, records, strict=True):
+            if record.state not in FAILED:  # one that failed at once says nothing of the others
+                self._times.took(trial.side, each_s)
+        if not again:
+            ended = {trial.id for trial in trials}
+            self._left = [trial for trial in self._left if trial.id not in ended]
+        self._expect()
+        for record in records:
+            self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
 
     def _run_in_slices(self, trials: list[Trial]) -> None:
         """The same of trials that take turns: they are run again together."""
         for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + THRESHOLDS.rerun_limit):
+            begin_ns = self._bench.host.clock.now_ns()
             names = [self._label(trial) for trial in trials]
             block = names[0].partition(": ")[0] + ": "  # the same of all of them
             self._watcher.trial_began(block + " and ".join(name.removeprefix(block) for name in names))
             records = run_sliced(trials, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
-            for trial, record in zip(trials, records, strict=True):
-                self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
-                self._break_if_hopeless(trial, record)
             invalid = [record for record in records if record.state == "invalid"]
             failed = any(record.state in FAILED for record in records)
-            if failed or not invalid or self._interruption.asked:
+            again = attempt < THRESHOLDS.rerun_limit and not failed and not self._interruption.asked
+            again = again and bool(invalid) and all(map(may_be_cured, invalid))
+            self._note_end(trials, records, begin_ns, again=again)
+            for trial, record in zip(trials, records, strict=True):
+                self._break_if_hopeless(trial, record)
+            if not again:
                 return
-            if attempt < THRESHOLDS.rerun_limit:
-                self._watcher.note(f"invalid, and run again: {invalid[0].reasons[0]}")
-                for _ in trials:
-                    self._watcher.trial_again()
+            self._watcher.note(f"invalid, and run again: {invalid[0].reasons[0]}")
+            for _ in trials:
+                self._watcher.trial_again()
 
     def _break_if_hopeless(self, trial: Trial, record: Record) -> None:
         """A side that fails again and again is skipped; a device on which all of them do is not worth a night."""
@@ -497,6 +565,9 @@ class _Runner:
             )
         if self._breaker.is_hopeless(trial.side):
             name = self._skipped[trial.side] = self._side(trial)
+            left = [each for each in self._left if each.side != trial.side]
+            self._watcher.grown(len(left) - len(self._left))
+            self._left = left
             self._watcher.note(
                 f"{name} failed {THRESHOLDS.breaker} times in the same way: its other trials are skipped."
             )
@@ -511,6 +582,34 @@ class _Runner:
         shown = [f"    | {line[:LONGEST_LINE]}" for line in printed[-LAST_LINES:]]
         hints += [TOO_LONG] if record.state == "timeout" else []
         return "\n".join([f"{name} {record.state}: {reason}", *shown, *(f"  {hint}" for hint in hints)])
+
+
+class _Times:
+    """What a trial of each side takes: the median of this run, else that of an earlier one, or of its rehearsal."""
+
+    def __init__(self) -> None:
+        self._took: dict[str, list[float]] = defaultdict(list)
+        self._expected: dict[str, float] = {}
+
+    def took(self, side: str, seconds: float) -> None:
+        self._took[side].append(seconds)
+
+    def expected(self, side: str, seconds: float) -> None:
+        self._expected[side] = seconds
+
+    def knows(self, trials: Iterable[Trial]) -> bool:
+        return all(self._of(trial.side) is not None for trial in trials)
+
+    def sum(self, trials: Sequence[Trial]) -> float | None:
+        """Of all of these; a side that is not known yet is taken for one of the others. None where none is known."""
+        known = [found for side in {*self._took, *self._expected} if (found := self._of(side)) is not None]
+        if not known:
+            return None
+        typical_s = sum(known) / len(known)
+        return sum(typical_s if (found := self._of(trial.side)) is None else found for trial in trials)
+
+    def _of(self, side: str) -> float | None:
+        return statistics.median(self._took[side]) if self._took.get(side) else self._expected.get(side)
 
 
 class _Breaker:

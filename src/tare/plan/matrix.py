@@ -87,6 +87,7 @@ class Trial:
     limit_s: float
     twin: int = 0
     slices: Slices | None = None  # where it takes turns with the other trials of its block
+    strict: bool = False  # whether it is invalid where others disturbed it much
     rehearses: Cell | None = None  # of a rehearsal: the cell that it tries; `cell` is what it runs, in a short form
 
     @cached_property
@@ -100,6 +101,8 @@ class Trial:
             content.append(beside)
         if self.slices is not None:
             content.append({"slices": self.slices.as_plain()})
+        if self.strict:
+            content.append({"strict": True})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -438,6 +441,7 @@ def _block(study: Study, members: Sequence[tuple[Cell, int]], block: int) -> lis
             limit_s=study.limit_s,
             twin=twin,
             slices=study.design.slices,
+            strict=study.design.strict,
         )
         for position, (cell, twin) in enumerate(order)
     ]

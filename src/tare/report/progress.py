@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from tare.base.text import count_text, duration_text, safe_lines, safe_text, time_text
-from tare.records.model import USABLE
 
 REFRESH_HZ = 1  # the bar is drawn on the device that is being measured: rarely, so that it does not show in the times
 NARROWEST_BAR = 50  # columns; a bar in less says nothing
@@ -28,25 +26,20 @@ def progress_on(stream: TextIO | None = None, environ: Mapping[str, str] | None 
 
 
 class Pace:
-    """How long what is left will take, by the median of the usable trials so far."""
+    """How far it is, and how long what is left takes, by what the runner expects."""
 
     def __init__(self, total: int, now: Now = time.monotonic) -> None:
         self.total = total
         self.done = 0
         self.again = 0  # attempts beyond the first, of trials that were invalid
-        self._seconds: list[float] = []
-        self._failed: list[float] = []
         self._now = now
-        self._began_s: float | None = None
+        self._expected: tuple[float, float] | None = None  # when, and so many seconds from then on
 
-    def begin(self) -> None:
-        self._began_s = self._now()
+    def expect(self, seconds: float) -> None:
+        self._expected = (self._now(), seconds)
 
-    def end(self, seconds: float, state: str = "ok") -> None:
-        """One that failed at once tells nothing about how long the others take, unless there is nothing else."""
+    def end(self) -> None:
         self.done += 1
-        (self._seconds if state in USABLE else self._failed).append(seconds)
-        self._began_s = None
 
     def once_more(self) -> None:
         """The trial that has just ended is run again: it is not done, and no further one."""
@@ -58,13 +51,12 @@ class Pace:
         return f"{self.done:{len(str(self.total))}d}/{self.total}" + (f", {self.again} again" if self.again else "")
 
     def left_s(self) -> float | None:
-        """Seconds to go; None before the first trial has ended."""
-        known = self._seconds or self._failed
-        if not known:
+        """Seconds to go; None while nobody knows. A trial that takes longer than its share does not eat up the rest."""
+        if self._expected is None:
             return None
-        typical_s = statistics.median(known)
-        gone_s = min(typical_s, self._now() - self._began_s) if self._began_s is not None else 0.0
-        return max(0.0, typical_s * (self.total - self.done) - gone_s)
+        since_s, seconds = self._expected
+        share_s = seconds / max(1, self.total - self.done)
+        return seconds - min(share_s, self._now() - since_s)
 
 
 class PlainProgress:
@@ -72,23 +64,24 @@ class PlainProgress:
 
     def __init__(self, stream: TextIO, now: Now = time.monotonic) -> None:
         self._stream = stream
-        self._now = now
         self._pace = Pace(0, now)
         self._label = ""
 
     def started(self, total: int) -> None:
-        self._pace = Pace(total, self._now)
+        self._pace.total = total
         self._say(f"{count_text(total, 'trial')} to run")
 
     def grown(self, by: int) -> None:
         self._pace.total += by
 
+    def expects(self, seconds: float) -> None:
+        self._pace.expect(seconds)
+
     def trial_began(self, label: str) -> None:
         self._label = safe_text(label)
-        self._pace.begin()
 
     def trial_ended(self, state: str, seconds: float) -> None:
-        self._pace.end(seconds, state)
+        self._pace.end()
         pace = self._pace
         self._say(f"[{pace.place()}] {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
 
@@ -113,13 +106,12 @@ class BarProgress:
 
     def __init__(self, stream: TextIO, now: Now = time.monotonic) -> None:
         self._stream = stream
-        self._now = now
         self._pace = Pace(0, now)
         self._bar: Any = None
         self._task: Any = None
 
     def started(self, total: int) -> None:
-        self._pace = Pace(total, self._now)
+        self._pace.total = total
         with _whatever_the_terminal_does():
             self._bar = _rich_bar(self._stream, self._pace.place, lambda: _left(self._pace).removeprefix(", "))
             self._task = self._bar.add_task("", total=total)
@@ -129,12 +121,14 @@ class BarProgress:
         self._pace.total += by
         self._update(total=self._pace.total)
 
+    def expects(self, seconds: float) -> None:
+        self._pace.expect(seconds)
+
     def trial_began(self, label: str) -> None:
-        self._pace.begin()
         self._update(description=safe_text(label))
 
     def trial_ended(self, state: str, seconds: float) -> None:
-        self._pace.end(seconds, state)
+        self._pace.end()
         self._update(completed=self._pace.done)
 
     def trial_again(self) -> None:

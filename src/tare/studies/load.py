@@ -365,10 +365,12 @@ def _tenancy(level: Schema, workload: Schema) -> Schema:
 
 def _design() -> Schema:
     """How often, in which order, compared with what."""
-    rule = _object({"min": _COUNT, "max": _COUNT, "until": _SHARE, "within": _TIME})
+    rule = _object({"min": _COUNT, "max": _COUNT, "until": _SHARE, "within": _TIME, "more_within": _TIME})
     selector = {"type": "object", "minProperties": 1, "description": "Levels by name, such as workload.batch: 64."}
     seed = {"type": "integer", "minimum": 0, "maximum": MAX_SEED}
     cpu_time = {"type": "boolean", "default": False, "description": "Judge the CPU time as well."}
+    disturbed = "A trial that others disturbed much is invalid, and not just suspect."
+    strict = {"type": "boolean", "default": False, "description": disturbed}
     turn = "How long a side runs before the other's turn; if not set, 15 steps and at least 100 ms."
     slices = _object(
         {
@@ -381,7 +383,10 @@ def _design() -> Schema:
         "repeat": {"anyOf": [_COUNT, rule], "description": "How many blocks, or the rule that ends them."},
         "order": _object({"shuffle": {"type": "boolean", "default": True}, "seed": seed}),
         "design": {
-            "anyOf": [{"enum": ["blocks", "slices"]}, _object({"slices": slices, "cpu_time": cpu_time})],
+            "anyOf": [
+                {"enum": ["blocks", "slices"]},
+                _object({"slices": slices, "cpu_time": cpu_time, "strict": strict}),
+            ],
             "default": "blocks",
             "description": "One trial after the other, or all of a block at once, in turns: docs/how-to.",
         },

@@ -131,7 +131,9 @@ class Repeat(BaseModel):
     until: OpenShare | None = None
     """Stop when every interval reaches no further than this to each side of its estimate."""
     within_s: Annotated[float, BeforeValidator(_WITHIN)] | None = Field(None, alias="within")
-    """Begin no block past `min` that would end later than this after the start."""
+    """Begin no block but the first that would end later than this after the start, also where `min` is not reached."""
+    more_within_s: Annotated[float, BeforeValidator(_WITHIN)] | None = Field(None, alias="more_within")
+    """The same for the blocks past `min` alone: those up to `min` are run whatever they take."""
 
     @model_validator(mode="before")
     @classmethod
@@ -142,7 +144,7 @@ class Repeat(BaseModel):
             raise ValueError(
                 "must be a number of blocks, or a stop rule like {min: 6, max: 20, until: 2%}, not {given}"
             )
-        ruled = any(value.get(rule) is not None for rule in ("until", "within"))
+        ruled = any(value.get(rule) is not None for rule in ("until", "within", "more_within"))
         if ruled or ("min" in value and "max" in value):
             least = value.get("min", ENOUGH_REPEATS)
             return {"min": least, "max": max(least, MOST_REPEATS) if type(least) is int else MOST_REPEATS} | value
@@ -153,7 +155,8 @@ class Repeat(BaseModel):
     def _sensible(self) -> Repeat:
         if self.max < self.min:
             raise ValueError(f"max ({self.max}) is less than min ({self.min})")
-        if self.until is None and self.within_s is None and self.max != self.min:
+        ruled = any(rule is not None for rule in (self.until, self.within_s, self.more_within_s))
+        if not ruled and self.max != self.min:
             raise ValueError(f"min ({self.min}) and max ({self.max}) differ, so say when to stop: add 'until: 2%'")
         if self.until is not None and self.min < ENOUGH_REPEATS:
             raise ValueError(
@@ -164,14 +167,21 @@ class Repeat(BaseModel):
     def sentence(self) -> str:
         """The stop rule in words, for plans and reports."""
         if self.min == self.max:
-            return f"exactly {self.min} block{'' if self.min == 1 else 's'}."
-        text = f"at least {self.min} and at most {self.max} blocks"
+            text = f"exactly {self.min} block{'' if self.min == 1 else 's'}"
+        else:
+            text = f"at least {self.min} and at most {self.max} blocks"
         text += "" if self.until is None else f", until every interval is within ±{self.until * 100:g} %"
-        return text + ("." if self.within_s is None else f"; no block that would end after {self.within_s:g} s.")
+        text += "" if self.within_s is None else f"; no block that would end after {self.within_s:g} s"
+        more_s = self.more_within_s
+        text += "" if more_s is None else f"; past the first {self.min}, none that would end after {more_s:g} s"
+        return f"{text}."
 
     def as_plain(self) -> dict[str, Json]:
         """The rule as a study file has it."""
-        return _given(min=self.min, max=self.max, until=self.until, within=written(self.within_s))
+        return _given(
+            min=self.min, max=self.max, until=self.until, within=written(self.within_s),
+            more_within=written(self.more_within_s),
+        )  # fmt: skip
 
 
 _SLICE = time_between(0.05, 60, "from 50 ms to 1 min", "300 ms")
@@ -204,6 +214,9 @@ class Design(BaseModel):
     slices: Slices | None = None
     cpu_time: StrictBool = False
     """Whether the CPU time (and on a GPU the time of its kernels) is judged too, in one family with the headline."""
+    strict: StrictBool = False
+    """Whether a trial that others disturbed much (steal, foreign CPU time, throttling) is invalid. By default it is
+    suspect: the sides of a block share what others do, and a busy machine gets an answer too."""
 
     @model_validator(mode="before")
     @classmethod
@@ -219,7 +232,9 @@ class Design(BaseModel):
         )
 
     def as_plain(self) -> dict[str, Json]:
-        return _given(slices=self.slices and self.slices.as_plain(), cpu_time=self.cpu_time or None)
+        return _given(
+            slices=self.slices and self.slices.as_plain(), cpu_time=self.cpu_time or None, strict=self.strict or None
+        )
 
 
 class Order(BaseModel):

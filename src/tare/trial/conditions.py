@@ -17,6 +17,7 @@ from tare.parts.probes.thermal import Temperature
 from tare.parts.protocols import Json, Probe
 from tare.records.model import Record
 from tare.trial.tenants import Watched
+from tare.trial.upkeep import ticks
 
 T = TypeVar("T")
 
@@ -142,30 +143,30 @@ def glance(proc: Path = _PROC) -> Glance:
     busy = user + nice + system + irq + softirq
     processes = {}
     for folder in proc.glob("[0-9]*"):
-        if (seen := _process(folder)) is not None:
+        if (seen := ticks(folder)) is not None:
             name, own, _ = seen
             processes[int(folder.name), name] = own
-    me = _process(proc / str(os.getpid()))
+    me = ticks(proc / str(os.getpid()))
     return Glance(busy + idle + iowait + steal, busy, me[1] + me[2] if me else 0, processes)
 
 
-def advice(before: Glance, after: Glance, *, slices: bool = True) -> str | None:
-    """A sentence where others use more than a trial may be disturbed by; None where all is quiet.
+def advice(before: Glance, after: Glance, *, slices: bool = True, strict: bool = False) -> str | None:
+    """A sentence where others use so much that trials are marked; None where all is quiet.
 
-    `slices`: whether they would help, and are not used yet.
+    `slices`: whether they would help, and are not used yet; `strict`: whether the study refuses disturbed trials.
     """
     capacity = after.capacity - before.capacity
     foreign = (after.busy - before.busy) - (after.ours - before.ours)
     share = foreign / capacity if capacity > 0 else 0.0
     if foreign < _LEAST_TICKS or share <= THRESHOLDS.foreign_suspect_share:
         return None
-    if share > THRESHOLDS.foreign_invalid_share:
-        fate = f"above {THRESHOLDS.foreign_invalid_share:.0%} a trial is invalid"
+    if strict and share > THRESHOLDS.foreign_invalid_share:
+        fate = f"above {THRESHOLDS.foreign_invalid_share:.0%} a trial of this study is invalid (`strict`)"
     else:
-        fate = f"above {THRESHOLDS.foreign_suspect_share:.0%} a trial is suspect"
+        fate = "the sides of a block share it, so the intervals get wider and the trials are marked"
     return (
         f"other processes use {share:.0%} of this device's CPU time at this moment{_who(before, after)}: {fate}.\n"
-        "The run starts anyway; stop them while it runs if you can."
+        "Stop them while it runs if you can."
         + (
             " For a machine that stays busy: `tare weigh --design slices` (in a study: `design: slices`)."
             if slices
@@ -177,21 +178,11 @@ def advice(before: Glance, after: Glance, *, slices: bool = True) -> str | None:
 def _who(before: Glance, after: Glance) -> str:
     """The busiest of them by name, those of one name together."""
     used: dict[str, int] = {}
-    for (pid, name), ticks in after.processes.items():
+    for (pid, name), now in after.processes.items():
         if pid != os.getpid():
-            used[name] = used.get(name, 0) + ticks - before.processes.get((pid, name), ticks)
+            used[name] = used.get(name, 0) + now - before.processes.get((pid, name), now)
     busiest = sorted((name for name in used if used[name] > 0), key=lambda name: -used[name])[:_NAMED]
     return f" ({', '.join(busiest)})" if busiest else ""
-
-
-def _process(folder: Path) -> tuple[str, int, int] | None:
-    """The name of a process, its own ticks, and those of its children that have ended."""
-    try:
-        head, _, rest = (folder / "stat").read_text(errors="replace").rpartition(")")
-        words = rest.split()
-        return head.partition("(")[2], int(words[11]) + int(words[12]), int(words[13]) + int(words[14])
-    except (OSError, IndexError, ValueError):
-        return None
 
 
 _RAN = ("ok", "suspect", "invalid")  # an image that failed may have been mended since

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tare import __version__
 from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
-from tare.base.host import Host, InnerHost, Job, RemoteDevice, Site, clock_inside, facts_of, shares_workdir
+from tare.base.host import Host, InnerHost, Job, OwnDevice, RemoteDevice, Site, clock_inside, facts_of, shares_workdir
 from tare.base.rulings import Ruling
 from tare.base.secrets import Scrubber, collecting, masked_env
 from tare.figures.energy import energy_of_trial
@@ -35,6 +35,7 @@ from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import Tail, Tenant, heard_by, prepare_workdir, read_json, remove_folders, renamed, run_together
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls, settle_controls
+from tare.trial.upkeep import UpkeepMeter
 from tare.trial.verdict import judge
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.fingerprint import SOFTWARE
@@ -147,6 +148,7 @@ class Opened:
 
     tenants: list[Tenant]
     sampler: Sampling
+    upkeep: UpkeepMeter | None = None  # None: the device is not this machine
 
     @property
     def measured(self) -> Tenant:
@@ -214,7 +216,8 @@ class TrialRun:
             state.facts |= cooled(host, trial.cell.probes, bench.store.records())
         with state.timed("sampler"):
             sampler.begin(measured.place.scope(), [tenant.place.scope() for tenant in state.neighbours])
-        return Opened(tenants, sampler)
+        places_here = [tenant.place for tenant in tenants] if isinstance(host, OwnDevice) else None
+        return Opened(tenants, sampler, None if places_here is None else UpkeepMeter(places_here))
 
     def collect(self, opened: Opened) -> None:
         """The last tick, and what the workloads left; the places are still open."""
@@ -223,6 +226,9 @@ class TrialRun:
             if tenant.exit is not None:
                 out, err = state.scrubber.text(tenant.exit.out), state.scrubber.text(tenant.exit.err)
                 tenant.exit = replace(tenant.exit, out=out, err=err)
+        if opened.upkeep is not None:
+            state.upkeep = opened.upkeep.used()
+            state.facts["upkeep"] = state.upkeep._asdict()
         with state.timed("sampler"):
             state.sampler = opened.sampler.end()
         _collect(opened.tenants, self.writer.spool, state)

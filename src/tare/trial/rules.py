@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from tare.base.errors import DeviceLost
-from tare.base.rulings import Ruling, read_rulings
+from tare.base.rulings import LEGACY, Ruling, Weight, read_rulings
 from tare.figures.energy import energy_trouble, power_trouble
 from tare.figures.evidence import Thresholds
 from tare.figures.power_series import PARTIAL
+from tare.records.model import Record
 from tare.trial.state import TrialState
 from tare_inside.programs.cold_epochs import COLD_SHARE
 
@@ -25,9 +26,9 @@ _CLOCK = re.compile(r"frequency\.(?:cpu(?P<core>\d+)|gpu)_hz")
 _GPU = "gpu"
 
 
-def sensor_trouble(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
+def sensor_trouble(state: TrialState, limits: Thresholds, *, strict: bool = False) -> Iterator[Ruling]:
     """Each rule once; those about power are in a file of their own."""
-    yield from _was_throttled(state)
+    yield from _was_throttled(state, "invalid" if strict else "suspect")
     yield from _kept_its_clocks(state, limits)
     yield from _started_as_warm(state.facts.get("warmth", {}), limits)
     yield from _was_covered(state, limits)
@@ -47,21 +48,24 @@ def overheated(facts: Mapping[str, Any]) -> tuple[Ruling, ...] | None:
     )
 
 
-def _was_throttled(state: TrialState) -> Iterator[Ruling]:
-    """M19: a device that slowed itself down has measured its cooling."""
+def _was_throttled(state: TrialState, weight: Weight) -> Iterator[Ruling]:
+    """M19: a device that slowed itself down has measured its cooling.
+
+    It met one side alone, or all sides of a block: that shows only when the block is compared (analysis/selection.py).
+    """
     for channel, values in state.readings.items():
         if not channel.startswith("thermal.") or not values:
             continue
         name = channel.removeprefix("thermal.")
         if name.endswith(("_throttled", "_events")) and values[-1] > values[0]:
             sentence = f"the device was throttled: {name} rose by {values[-1] - values[0]:.0f} during the trial."
-            yield Ruling("heat.throttled", "invalid", name, sentence)
+            yield Ruling("heat.throttled", weight, name, sentence)
         elif name.startswith("cooling_") and max(values) > 0:
             share = np.count_nonzero(values) / len(values)
             sentence = f"the device was throttled: {name} was at work for {share:.0%} of the time."
-            yield Ruling("heat.throttled", "invalid", name, sentence)
+            yield Ruling("heat.throttled", weight, name, sentence)
         elif name.endswith("_alarm") and max(values) > 0:
-            yield Ruling("heat.alarm", "invalid", name, f"an alarm was on during the trial: {name}.")
+            yield Ruling("heat.alarm", weight, name, f"an alarm was on during the trial: {name}.")
 
 
 def _kept_its_clocks(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
@@ -160,17 +164,50 @@ def lost_gpu(state: TrialState) -> Ruling | None:
     return next((replace(ruling, weight="invalid") for ruling in lost if ruling.code == LOST), None)
 
 
+# What may have passed at the next attempt. What others do is none of it: the next attempt meets it too, takes as long,
+# and would be chosen for the quiet that it happened to meet.
+CURABLE = frozenset({
+    "work.incomplete", "workdir.no-result", "tenant.died", "tenants.never-ready", "tenants.few-steps", "slices.partner",
+    "slices.few-steps", "clock.slept", "clock.woke", "clock.below", "clock.above", "gpu.clock", "cache.warm",
+    "cache.unknown",
+})  # fmt: skip
+_OF_OTHERS = "Stop what else runs, or leave `strict` out of `design`: sides that are compared share what others do."
+_OF_CLOCKS = (
+    "Ask for a clock that the device holds under this load, or let it cool down (`temperature` waits for that)."
+)
+WHAT_HELPS = {
+    "cpu.foreign": _OF_OTHERS, "cpu.steal": _OF_OTHERS, "heat.throttled": _OF_OTHERS, "gpu.slowed": _OF_OTHERS,
+    "clock.below": _OF_CLOCKS, "clock.above": _OF_CLOCKS, "gpu.clock": _OF_CLOCKS,
+    "memory.swapped": "Give the workload less to hold in memory: a smaller batch, or fewer workers.",
+    "load.bottleneck": "Send fewer requests per second, or give the load generator a core of its own (`load_cores`).",
+    "work.incomplete": "Does the command end by itself before its last step? `tare show STORE TRIAL` has its output.",
+    "clock.slept": "Keep the machine awake while it measures (`systemd-inhibit tare ...`).",
+}  # fmt: skip
+
+
+def may_be_cured(record: Record) -> bool:
+    """Whether another attempt at an invalid trial may come to something; a sentence without a code may be anything."""
+    reasons = [reason.code for reason in record.reasons if reason.weight == "invalid"]
+    return record.state == "invalid" and all(code in CURABLE or code == LEGACY for code in reasons)
+
+
+def what_helps(reason: Ruling | None) -> str:
+    """What to do where every trial is lost for this reason."""
+    usual = "`tare show STORE` lists every trial with its reason."
+    return usual if reason is None else WHAT_HELPS.get(reason.code, usual)
+
+
 def is_lost(reasons: Sequence[Ruling]) -> bool:
     """Whether a record's reasons speak of a GPU that is gone: then no further trial can be run on this device."""
     return any(ruling.code == LOST for ruling in reasons)
 
 
-def gpu_trouble(state: TrialState, limits: Thresholds) -> Iterator[Ruling]:
+def gpu_trouble(state: TrialState, limits: Thresholds, *, strict: bool = False) -> Iterator[Ruling]:
     """Each rule on each GPU."""
     found = [match for channel in state.readings if (match := _LABEL.fullmatch(channel)) is not None]
     for label, number in sorted((match[1], int(match[2] or 0)) for match in found):
         held = _held(state.facts.get("controls", {}), number)
-        yield from _was_slowed(state, label, number)
+        yield from _was_slowed(state, label, number, "invalid" if strict else "suspect")
         yield from _met_its_power_limit(state, label, number, held, limits)
         yield from _kept_its_clock(state, label, number, held, limits)
         yield from _had_company(state, label, number)
@@ -183,11 +220,11 @@ def _held(controls: Mapping[str, Any], number: int) -> dict[str, str]:
     return {key.removeprefix(before): text for state in states for key, text in state.items() if key.startswith(before)}
 
 
-def _was_slowed(state: TrialState, label: str, number: int) -> Iterator[Ruling]:
+def _was_slowed(state: TrialState, label: str, number: int, weight: Weight) -> Iterator[Ruling]:
     for reason, by in _SLOWED.items():
         if spent_s := state.grew(f"{label}.throttle_{reason}_s"):
             sentence = f"GPU {number} was slowed down {by} for {spent_s:.2f} s."
-            yield Ruling("gpu.slowed", "invalid", label, sentence)
+            yield Ruling("gpu.slowed", weight, label, sentence)
 
 
 def _met_its_power_limit(

@@ -20,6 +20,7 @@ from tare.records.parquet import TableFiles, TableName, tables_in
 from tare.trial.facts import clocks
 from tare.trial.sampler_report import SamplerReport
 from tare.trial.tenants import Tenant
+from tare.trial.upkeep import NO_UPKEEP, Upkeep
 
 if TYPE_CHECKING:
     from tare.records.spool import Times, Values
@@ -54,6 +55,7 @@ class TrialState:
     interrupted: bool = False
     partner: Ruling | None = None  # in slices: another side of the block failed, and took this one with it
     partners_cpu_s: float = 0.0  # in slices: the CPU time of the other sides
+    upkeep: Upkeep = NO_UPKEEP  # what tare and the engines used while the sampler watched
     stood_still_s: float = 0.0  # the longest time in which this process did not run while the workload did
     unclosed: int = 0  # platforms that could not be closed
     clocks_before: dict[str, float] = field(default_factory=clocks)
@@ -70,6 +72,11 @@ class TrialState:
         """How much a counter grew from its first reading to its last; 0 where there are not two."""
         values = self.readings.get(channel, [])
         return values[-1] - values[0] if len(values) >= 2 else 0.0
+
+    def of_groups(self, name: str) -> list[str]:
+        """The channels of this name that were read of the groups of the workload and of its neighbours."""
+        groups = ("cgroup", *(f"tenant{number}.cgroup" for number in range(1, len(self.neighbours) + 1)))
+        return [channel for group in groups if (channel := f"{group}.{name}") in self.readings]
 
     @property
     def slept_s(self) -> float:

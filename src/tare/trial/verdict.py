@@ -292,34 +292,48 @@ _WHY_UNMARKED = {
 
 
 def nothing_was_swapped(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
-    """M23."""
-    pages = state.grew("memory.pswpin") + state.grew("memory.pswpout")
-    if pages:
-        yield Ruling("memory.swapped", "invalid", "memory", f"the device swapped {pages:.0f} pages during the trial.")
+    """M23: of the trial's own groups. What others swap is their business, and met by all sides.
+
+    Kernels before 6.12 do not count a group's pages; they know how much of it lies in swap.
+    """
+    grown = [sum(map(state.grew, state.of_groups(name))) for name in ("pswpin", "pswpout")]
+    if any(grown):
+        sentence = f"the kernel swapped {sum(grown):.0f} pages of the workload in or out during the trial."
+        yield Ruling("memory.swapped", "invalid", "memory", sentence)
+        return
+    moved = sum(max(seen) - min(seen) for name in state.of_groups("swap_bytes") if (seen := state.readings[name]))
+    if moved:
+        sentence = f"the kernel swapped {moved / 2**20:.1f} MiB of the workload in or out during the trial."
+        yield Ruling("memory.swapped", "invalid", "memory", sentence)
 
 
 def nothing_was_stolen(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M25: a hypervisor that took the cores away."""
     share = state.grew("cpu.steal_s") / _capacity_s(state)
     if share > limits.steal_suspect_share:
-        weight: Weight = "invalid" if share > limits.steal_invalid_share else "suspect"
-        weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
+        weight = _of_others(trial, state, share > limits.steal_invalid_share)
         yield Ruling("cpu.steal", weight, "cpu", f"the hypervisor took {share:.1%} of the CPU time away (steal).")
 
 
 def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
-    """M25: CPU time of neither the workload's cgroup nor the sampler."""
+    """M25: CPU time of neither the workload's cgroup nor what measures and serves it (trial/upkeep.py)."""
     if "cgroup.cpu_s" not in state.readings or state.sampler is None:
         return
-    tenants = ["cgroup.cpu_s", *(f"tenant{number}.cgroup.cpu_s" for number in range(1, len(state.neighbours) + 1))]
-    ours_s = sum(state.grew(channel) for channel in tenants) + state.sampler.cpu_s + state.partners_cpu_s
-    ours_s += load_cpu_s(state)
+    groups_s = sum(map(state.grew, state.of_groups("cpu_s"))) + state.partners_cpu_s
+    helpers_s = max(load_cpu_s(state), state.upkeep.reaped_s - groups_s)  # reaped: with jobs that ended, and the load
+    ours_s = groups_s + state.sampler.cpu_s + state.upkeep.spent_s + helpers_s
     foreign_s = state.grew("cpu.busy_s") - ours_s
     share = foreign_s / _capacity_s(state)
     if share > limits.foreign_suspect_share:
-        weight: Weight = "invalid" if share > limits.foreign_invalid_share else "suspect"
-        weight = "note" if "slices" in state.facts else weight  # all sides had their share of it
+        weight = _of_others(trial, state, share > limits.foreign_invalid_share)
         yield Ruling("cpu.foreign", weight, "cpu", f"other processes used {share:.1%} of the device's CPU time.")
+
+
+def _of_others(trial: Trial, state: TrialState, much: bool) -> Weight:
+    """How much it weighs what others did: all sides in slices, and of a block as a rule, had their share of it."""
+    if "slices" in state.facts:
+        return "note"
+    return "invalid" if much and trial.strict else "suspect"
 
 
 def sampling_was_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -379,12 +393,12 @@ def throttling_is_seen(trial: Trial, state: TrialState, steps: Steps | None, lim
 
 def gpus_were_as_asked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M19-M21 and M25, of GPUs."""
-    yield from gpu_trouble(state, limits)
+    yield from gpu_trouble(state, limits, strict=trial.strict)
 
 
 def sensors_were_sound(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """M17, M19, M21, M27-M29, E4: heat, clocks and power."""
-    yield from sensor_trouble(state, limits)
+    yield from sensor_trouble(state, limits, strict=trial.strict)
 
 
 def every_epoch_was_cold(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:

@@ -80,10 +80,8 @@ def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):
 
 
 def test_nobody_is_said_to_have_set_a_time_that_is_the_default():
-    assert (
-        would_not_fit(140, named=False) == "another block would not fit into tare weigh's default of 140 s (--seconds)"
-    )
-    assert would_not_fit(60, named=True) == "another block would not fit into the 60 s of --seconds"
+    assert would_not_fit(None) == "another block would not fit into tare weigh's default of 140 s (--seconds)"
+    assert would_not_fit(60) == "another block would not fit into the 60 s of --seconds"
 
 
 @pytest.mark.parametrize(("share", "hint"), [("0%", ""), ("100%", ""), ("5", "; did you mean 5%?")])

@@ -35,6 +35,7 @@ class Told:
 
     notes: list[str] = field(default_factory=list)
     began: list[str] = field(default_factory=list)
+    expected: list[float] = field(default_factory=list)
     total: int = 0
     again: int = 0
 
@@ -46,6 +47,9 @@ class Told:
 
     def grown(self, by: int) -> None:
         self.total += by
+
+    def expects(self, seconds: float) -> None:
+        self.expected.append(seconds)
 
     def trial_began(self, label: str) -> None:
         self.began.append(label)
@@ -77,6 +81,7 @@ class Scene:
         self.endings: dict[int, str] = {}  # the nth trial to be run -> its state
         self.reasons: dict[int, tuple[Ruling, ...]] = {}  # and why, where that matters
         self.spread = 0.001
+        self.seconds: dict[str, float] = {}  # platform -> what a trial of it takes, if not 10 s
         monkeypatch.setattr(local, "run_trial", self._run_trial)
 
     def study(self, **changes: Any) -> Study:
@@ -111,7 +116,7 @@ class Scene:
             "running",
             started_utc=datetime.now(UTC).isoformat(),
             start_ns=1,
-            end_ns=2,
+            end_ns=1 + round(self.seconds.get(str(trial.settings["platform"]), 10) * 1e9),
         )
         writer = bench.store.begin(draft)
         slow = 1.02 if trial.settings["platform"] == "docker" else 1.0
@@ -119,7 +124,7 @@ class Scene:
         reasons = self.reasons.get(number, () if state == "ok" else (because(f"it {state}."),))
         record = replace(draft, attempt=writer.attempt, state=state, reasons=reasons, metrics=metrics)
         writer.seal(record, [], "", "")
-        self.host.clock.advance(10)
+        self.host.clock.advance(self.seconds.get(str(trial.settings["platform"]), 10))
         return record
 
 
@@ -186,6 +191,47 @@ def test_an_invalid_trial_is_not_run_for_ever(scene):
     assert len(scene.ran) == 6
 
 
+@pytest.mark.parametrize("code", ["cpu.foreign", "cpu.steal", "heat.throttled", "memory.swapped", "load.bottleneck"])
+def test_a_trial_that_was_disturbed_is_not_run_again_now_or_later(scene, code):
+    disturbed = because("other processes used 40% of the device's CPU time.", code=code)
+    scene.endings, scene.reasons = {0: "invalid"}, {0: (disturbed,)}
+    scene.run(repeat=1)
+    assert (scene.told.again, len(scene.ran)) == (0, 2)
+    scene.run(repeat=1)
+    assert len(scene.ran) == 2
+
+
+def test_a_fault_that_may_pass_is_tried_again_also_where_the_trial_was_disturbed(scene):
+    cold = because("the data set was warm.", code="cache.warm")
+    scene.endings, scene.reasons = {0: "invalid"}, {0: (cold, because("loud", "suspect", "cpu.foreign"))}
+    scene.run(repeat=1)
+    assert (scene.told.again, len(scene.ran)) == (1, 3)
+
+
+def test_three_blocks_without_a_usable_pair_end_the_run_and_it_says_what_helps(scene):
+    disturbed = because("other processes used 40% of the device's CPU time.", code="cpu.foreign")
+    docker = [n for n, trial in enumerate(planned(scene, repeat=20)) if trial.settings["platform"] == "docker"]
+    scene.endings, scene.reasons = dict.fromkeys(docker, "invalid"), dict.fromkeys(docker, (disturbed,))
+    outcome = scene.run(repeat=20)
+    assert len(scene.ran) == 6
+    assert "3 blocks in a row have no usable trial of both sides" in outcome.why
+    assert "used 40%" in outcome.why
+    assert "leave `strict` out" in outcome.why
+
+
+def test_a_pair_now_and_then_is_enough_to_go_on(scene):
+    docker = [n for n, trial in enumerate(planned(scene, repeat=8)) if trial.settings["platform"] == "docker"]
+    lost = [place for block, place in enumerate(docker) if block % 3]
+    disturbed = because("loud", code="cpu.foreign")
+    scene.endings, scene.reasons = dict.fromkeys(lost, "invalid"), dict.fromkeys(lost, (disturbed,))
+    assert scene.run(repeat=8).why == "all planned trials are done"
+
+
+def planned(scene: Any, **changes: Any) -> list[Any]:
+    study = scene.study(**changes)
+    return trials(study, cells(study))
+
+
 def test_the_same_failure_three_times_in_a_row_stops_the_study(scene):
     scene.endings = dict.fromkeys(range(100), "failed")
     with pytest.raises(TareError, match="3 trials in a row failed in the same way"):
@@ -227,6 +273,59 @@ def test_no_block_is_begun_that_would_not_fit_into_the_time(scene):
     outcome = scene.run(repeat={"min": 6, "max": 20, "until": "0.1%", "within": "150 s"})
     assert "would not fit" in outcome.why
     assert len(scene.ran) == 14  # seven blocks of 20 s; an eighth would end after 160 s
+
+
+@pytest.mark.parametrize(
+    ("limit", "blocks"), [({"within": "50 s"}, 2), ({"within": "1 s"}, 1), ({"more_within": "50 s"}, 6)]
+)
+def test_the_time_holds_from_the_first_block_on_or_past_the_floor_alone(scene, limit, blocks):
+    scene.spread = 0.5
+    outcome = scene.run(repeat={"min": 6, "max": 20, "until": "0.1%", **limit})
+    assert len(scene.ran) == 2 * blocks
+    assert outcome.out_of_time
+
+
+def test_the_time_that_is_promised_holds_the_rehearsal_too(scene):
+    outcome = scene.run(rehearse=True, repeat={"min": 6, "max": 6, "within": "70 s"})
+    assert (len(rehearsed(scene)), len(scene.ran), outcome.out_of_time) == (2, 2 + 4, True)
+
+
+def test_the_time_that_is_left_is_told_by_what_each_side_took(scene):
+    scene.seconds = {"bare": 10, "docker": 40}
+    scene.run(repeat=3)
+    first, *_, last = scene.told.expected
+    assert first == 5 * scene.seconds[scene.ran[0].settings["platform"]]  # nothing is known of the other side yet
+    assert scene.told.expected[1] == 100  # two blocks of both
+    assert last == 0
+
+
+def test_a_resumed_run_announces_all_that_it_will_run_by_what_earlier_trials_took(scene, monkeypatch):
+    scene.seconds = {"bare": 10, "docker": 40}
+    scene.endings = {7: "ctrl-c"}
+    assert scene.run(repeat=6, rehearse=True).interrupted  # the sides' rehearsals, two blocks, and one trial
+    scene.endings, scene.told.notes = {}, []
+    began = time.time()
+    monkeypatch.setattr(local.time, "time", lambda: began + 3600)
+    scene.run(repeat=6, rehearse=True)  # the third block is run again whole
+    assert "at least 8 trials, about 3 min 20 s." in scene.told.notes
+
+
+def test_trials_that_failed_at_once_do_not_shorten_the_time_left(scene):
+    scene.seconds = {"bare": 60, "docker": 0}
+    docker = [n for n, trial in enumerate(planned(scene, repeat=4)) if trial.settings["platform"] == "docker"]
+    scene.endings = dict.fromkeys(docker[:1], "failed")
+    scene.run(repeat=4)
+    assert max(scene.told.expected) <= 60 * 7
+    bare_first = scene.ran[0].settings["platform"] == "bare"
+    assert scene.told.expected[0 if bare_first else 1] >= 60 * 3
+
+
+def test_the_trials_of_a_side_that_is_skipped_are_not_waited_for(scene):
+    docker = [n for n, trial in enumerate(planned(scene, platform=["bare", "docker", "qemu"], repeat=6))
+              if trial.settings["platform"] == "docker"]  # fmt: skip
+    scene.endings = dict.fromkeys(docker[:3], "failed")
+    scene.run(platform=["bare", "docker", "qemu"], repeat=6)
+    assert scene.told.total == len(scene.ran) == 15
 
 
 @pytest.mark.parametrize(("away_s", "left"), [(30, 1), (3600, 2)])

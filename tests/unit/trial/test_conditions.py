@@ -146,13 +146,14 @@ def test_who_uses_the_cores_is_named_before_the_first_trial():
     said = str(advice(BEFORE, later(120)))
     assert "other processes use 60%" in said
     assert "(cc1plus)" in said
-    assert "above 25% a trial is invalid" in said
+    assert "the intervals get wider and the trials are marked" in said
+    assert "above 25% a trial of this study is invalid" in str(advice(BEFORE, later(120), strict=True))
     assert "`tare weigh --design slices`" in said
     assert "slices" not in str(advice(BEFORE, later(120), slices=False))
 
 
-def test_less_than_that_makes_trials_suspect():
-    assert "above 2% a trial is suspect" in str(advice(BEFORE, later(20)))
+def test_less_than_that_makes_no_trial_of_a_strict_study_invalid():
+    assert "invalid" not in str(advice(BEFORE, later(20), strict=True))
 
 
 @pytest.mark.parametrize("after", [later(0), later(3), later(9), later(0, ours=190), later(10, capacity=1000)])

@@ -53,10 +53,10 @@ def at_10_hz(seconds):
         ("thermal.ina3221_curr1_crit_alarm", [0, 0], [0, 1], "an alarm was on"),
     ],
 )
-def test_a_device_that_slowed_itself_down_makes_the_trial_invalid(channel, quiet, throttled, says):
+def test_a_device_that_slowed_itself_down_makes_the_trial_suspect(channel, quiet, throttled, says):
     assert said(state_with(readings={channel: quiet})) == []
     ((weight, sentence),) = said(state_with(readings={channel: throttled}))
-    assert weight == "invalid"
+    assert weight == "suspect"
     assert says in sentence
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from tare.base.errors import ObstacleError, TareError
-from tare.base.host import Host
-from tare.base.processes import mounts
+from tare.base.host import Host, OwnDevice
+from tare.base.processes import mounts, words_of
 from tare.drivers.cgroups.tree import state_of
 from tare.drivers.places import comes_true
 
 UNIX = "unix://"
+_NOTED = "/var/run/docker.pid"
+_ANSWER_S = 1.0
 
 # Nothing of the host's network is touched, and its own engine, if it gets one later, finds its folders free.
 _FLAGS = (
@@ -162,6 +167,40 @@ def _end(host: Host, files: str, argument: str, patience: Patience) -> bool:
 def own_pid_in(host: Host, place: str) -> int | None:
     """The pid of the engine that was started in `place`, if it runs."""
     return _pid_in(host, f"{place}/dockerd.pid", f"{place}/dockerd.pid")
+
+
+def serving(host: Host, keeper: int | None, engine: str | None = None) -> set[int]:
+    """Who serves the container of this keeper, on the device itself: what started it (a shim, conmon, a monitor), the
+    containerd that the shim reports to, and the daemon behind the socket `engine`.
+
+    An engine that others use too is among them: that it has to run is the cost of the platform.
+    """
+    if not isinstance(host, OwnDevice):
+        return set()
+    shim = _parent(host, keeper)
+    words = list(words_of(shim)) if shim else []
+    above = words[words.index("-address") + 1] if "-address" in words[:-1] else None
+    found = {shim, *(listener(path) for path in (above, engine) if path)}
+    return {pid for pid in found if pid is not None} - {0, 1, os.getpid()}
+
+
+def _parent(host: Host, pid: int | None) -> int | None:
+    try:
+        return int(host.read(f"/proc/{pid}/stat").rpartition(")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def listener(path: str) -> int | None:
+    """The process behind a socket; of one that systemd listens at, the daemon that has noted its pid."""
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(_ANSWER_S)
+            line.connect(path)
+            pid = struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+            return int(Path(_NOTED).read_text()) if pid == 1 else int(pid)
+    except (OSError, ValueError, struct.error):
+        return None
 
 
 def _pid_in(host: Host, file: str, argument: str) -> int | None:

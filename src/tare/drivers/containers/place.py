@@ -37,6 +37,7 @@ from tare.drivers.cgroups.job import Group
 from tare.drivers.cgroups.limits import Limits
 from tare.drivers.cgroups.tree import NAME_VARIABLE
 from tare.drivers.containers import roots
+from tare.drivers.containers.daemons import serving
 from tare.drivers.containers.roots import Bind
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover
@@ -278,6 +279,10 @@ class ContainerPlace(ABC):
         """The user of what keeps the container open, and so of its commands, by the kernel's word."""
         keeper = self._group.keeper
         return None if keeper is None else user_of(self._host, keeper)
+
+    def helpers(self) -> set[int]:
+        """The processes on the device that serve this container from outside of it."""
+        return serving(self._host, self._group.keeper)
 
     def find_python(self, python: str, *, needed: bool) -> None:
         """Take the interpreter of an image: where it lies there, since a job comes with a PATH of the host's."""

@@ -20,6 +20,7 @@ from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group
 from tare.drivers.containers import docker, engine, roots
+from tare.drivers.containers.daemons import serving
 from tare.drivers.containers.docker import ExecProcess, Inside, environment
 from tare.drivers.containers.oci import PATH, SLEEPER
 from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, labels, leftover
@@ -379,6 +380,10 @@ class DockerPlace(ContainerPlace):
 
     def spawn(self, job: Job) -> Process:
         return ExecProcess(self._inside, job.argv, env=self._environment(job), cwd=job.cwd, clocked=True)
+
+    def helpers(self) -> set[int]:
+        found = engine.find() if isinstance(self._host, OwnDevice) else None
+        return serving(self._host, self._group.keeper, None if found is None else found.socket)
 
     def _environment(self, job: Job) -> list[str]:
         """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""

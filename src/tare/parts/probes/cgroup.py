@@ -54,24 +54,35 @@ _OOM_KILLS = _count("oom_kills", "tasks that the kernel ended for want of memory
 _TASKS = Channel("cgroup.tasks", "1", "gauge", "processes and threads")
 _MINOR = _count("minor_faults", "page faults that needed no disk")
 _MAJOR = _count("major_faults", "page faults that had to wait for a disk")
+_SWAPPED_IN = _count("pswpin", "pages of the group that were read back from swap")
+_SWAPPED_OUT = _count("pswpout", "pages of the group that were written to swap")
+_SWAP = Channel("cgroup.swap_bytes", "bytes", "gauge", "how much of the group lies in swap")
 _READ = Channel("cgroup.read_bytes", "bytes", "counter", "from block devices, not from the page cache")
 _WRITTEN = Channel("cgroup.write_bytes", "bytes", "counter", "to block devices; late where the kernel writes back")
 _READS, _WRITES = _count("reads"), _count("writes")
 
 
 class Faults:
-    """Faults from memory.stat, where `pgfault` counts the major ones too."""
+    """Faults from memory.stat, where `pgfault` counts the major ones too, and what the kernel tells there of swap."""
 
     def __init__(self, prefix: str, text: str) -> None:
         fields = (Field(f"{prefix}pgfault", _MINOR), Field(f"{prefix}pgmajfault", _MAJOR))
         self._keyed = Keyed(fields, text)
         self._minor = Rising()  # the two are flushed one after the other, so the difference may slip by a few
-        self.channels = (_MINOR, _MAJOR) if len(self._keyed.channels) == len(fields) else ()
+        swap = ((f"{prefix}swap", _SWAP),) if prefix else ()  # version 2 has a file for it
+        swapped = (("pswpin", _SWAPPED_IN), ("pswpout", _SWAPPED_OUT))
+        named = [*swap, *((f"{prefix}{key}", channel) for key, channel in swapped)]
+        self._swap = Keyed([Field(key, channel) for key, channel in named], text)
+        self._counts_faults = len(self._keyed.channels) == len(fields)
+        self.channels = (*((_MINOR, _MAJOR) if self._counts_faults else ()), *self._swap.channels)
 
     def __call__(self, t_ns: int, text: str) -> list[Reading]:
+        swap = self._swap(t_ns, text)
+        if not self._counts_faults:
+            return swap
         faults, major = self._keyed(t_ns, text)
         minor = self._minor(max(0.0, faults.value - major.value))
-        return [make_reading((t_ns, _MINOR.name, minor)), major]
+        return [make_reading((t_ns, _MINOR.name, minor)), major, *swap]
 
 
 class BlkioOperations:
@@ -156,6 +167,7 @@ _V2: tuple[tuple[str, ParserFor], ...] = (
     ("cpu.pressure", pressure(_PRESSURE)),
     ("memory.current", number(_MEMORY)),
     ("memory.peak", number(_PEAK)),
+    ("memory.swap.current", number(_SWAP)),
     ("memory.stat", lambda text: Faults("", text)),
     ("memory.events", keyed(Field("oom_kill", _OOM_KILLS))),
     ("io.stat", lambda _: IoStat()),
