@@ -24,7 +24,7 @@ from statistics import fmean, median
 from tare.analysis import sentences
 from tare.analysis.compare import Contest, contests, judge
 from tare.analysis.labels import make_labels, signature, text
-from tare.analysis.model import Comparison, Interaction, Marked, Measurement
+from tare.analysis.model import Comparison, FlaggedTrial, Interaction, Marked, Measurement
 from tare.analysis.selection import OF_RUN, START_UP, Selection, block_of, why_not
 from tare.analysis.work import is_per_sample, samples_of, with_per_sample
 from tare.base.rulings import LEGACY, Ruling
@@ -226,6 +226,8 @@ OUTSIDE, WITH_REST = ("evaluation_s", "checkpoints_s", "exit_s"), "run_with_rest
 STOPPED_SHARE, STOPPED_MEAN = 0.001, 0.005  # of a run, in the median trial and in the mean: less is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
+ALONE = "trial.throttled-alone"
+DROPPED_SHARE = 0.1  # of a side's trials
 LEAST_FAILED, FAILED_SHARE, MORE_FAILED = 2, 0.1, 2.0  # trials, share of its side's, times as many as the other's
 _FAULTS = ("major_faults_training", "major_faults_inference", "major_faults")  # the nearest to the steps first
 
@@ -252,8 +254,8 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
         reasons += [*_outside(selected, longer.get(pair)), *_of_runs(selected, each, by_quota)]
-        reasons += _failures(selected, each, failed)
-        made.append(_withheld(each, reasons))
+        failures = _failures(selected, each, failed)
+        made.append(_withheld(each, [*reasons, *failures], () if failures else _few_left(selected, each)))
     return tuple(made)
 
 
@@ -264,9 +266,11 @@ def _by_quota(selected: Selection, found: Comparison) -> bool:
     return compared and found.verdict in ("slower", "faster")
 
 
-def _withheld(found: Comparison, reasons: Sequence[Ruling]) -> Comparison:
-    of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, *OF_RUN)
-    if not reasons or not of_steps or found.effect is None:
+def _withheld(found: Comparison, of_steps: Sequence[Ruling], of_trials: Sequence[Ruling]) -> Comparison:
+    """`of_trials`: what counts whatever the metric is."""
+    is_of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, *OF_RUN)
+    reasons = [*(of_steps if is_of_steps else ()), *of_trials]
+    if not reasons or found.effect is None:
         return found
     word = "cannot_tell" if found.verdict == "equivalent" else found.verdict
     return replace(found, verdict=word, withheld=(*found.withheld, *reasons))
@@ -379,6 +383,41 @@ def _failures(selected: Selection, found: Comparison, failed: Counter[str]) -> l
         whole, whole_other = len(kept[level]) + mine, max(len(kept[against]) + other, 1)
         if mine >= max(LEAST_FAILED, FAILED_SHARE * whole, MORE_FAILED * other * whole / whole_other):
             made.append(replace(sentences.failed_trials(level, against, mine, other, whole), subject=found.level))
+    return made
+
+
+def dropped(selected: Selection) -> dict[str, Counter[str]]:
+    """By side the trials that ran and could not be used, by the code of their first reason."""
+    lost = [
+        each
+        for each in selected.left_out
+        if each.label and (each.state in ("invalid", *FAILED) or each.reasons[0].code == ALONE)
+    ]
+    return {side: Counter(each.reasons[0].code for each in its) for side, its in grouped(lost, _label).items()}
+
+
+def _label(flagged: FlaggedTrial) -> str:
+    return flagged.label
+
+
+def dropped_notes(selected: Selection) -> list[str]:
+    """Of each side that lost any: how many trials, and why."""
+    kept, found = selected.by_label(), dropped(selected)
+    return [
+        f"{sentences.dropped_text(side, codes, len(kept.get(side, ())) + codes.total())}."
+        for side, codes in found.items()
+    ]
+
+
+def _few_left(selected: Selection, found: Comparison) -> list[Ruling]:
+    """Whether so many trials of a side were dropped that the others may be the lucky ones."""
+    kept, lost = selected.by_label(), dropped(selected)
+    made = []
+    for side in (found.level, found.against):
+        codes = lost.get(side, Counter())
+        whole = len(kept.get(side, ())) + codes.total()
+        if codes.total() > DROPPED_SHARE * whole:
+            made.append(sentences.dropped_trials(found.level, side, codes, whole))
     return made
 
 

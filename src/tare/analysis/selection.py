@@ -238,6 +238,8 @@ def select(records: Sequence[Record], request: Request) -> Selection:
     label = cells(having, by)
     metric = pick_metric(having, request.metric, request.its_metric)
     counted = [(record, why_not(record, metric)) for record in counted_attempts(having, fit_for(metric))]
+    alone = throttled_alone([record for record, why in counted if not why], label)
+    counted = [(record, why or ((alone[record.trial],) if record.trial in alone else ())) for record, why in counted]
     left_out = [
         FlaggedTrial(record.trial, label.label(record), record.block, record.state, why)
         for record, why in counted
@@ -252,6 +254,26 @@ def select(records: Sequence[Record], request: Request) -> Selection:
     base, used = _baseline(having, label, request), tuple(record for record, why in counted if not why)
     repeated = len(having) - len(counted)
     return Selection(replace(request, by=by), label, base, metric, having, used, tuple(left_out), repeated)
+
+
+THROTTLED = frozenset({"heat.throttled", "heat.alarm", "gpu.slowed"})
+
+
+def throttled_alone(records: Iterable[Record], label: Cells) -> dict[str, Ruling]:
+    """The trials in which the device throttled itself while it did not in others of their block, and why they cannot be
+    used: they have measured its cooling. Where it did in all of the block, the sides share it."""
+
+    def is_throttled(record: Record) -> bool:
+        return record.state == "suspect" and any(each.code in THROTTLED for each in record.reasons)
+
+    found = {}
+    for members in grouped(records, lambda record: (label.surroundings(record), block_of(record))).values():
+        slowed = [record for record in members if is_throttled(record)]
+        for record in slowed if len(slowed) < len(members) else ():
+            why = next(str(each) for each in record.reasons if each.code in THROTTLED)
+            sentence = f"it was throttled, and others of its block were not: {why}"
+            found[record.trial] = Ruling("trial.throttled-alone", "invalid", "", sentence)
+    return found
 
 
 def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str | None:

@@ -303,6 +303,20 @@ def failed_trials(level: str, against: str, ours: int, theirs: int, trials: int)
     )
 
 
+def dropped_trials(level: str, side: str, dropped: Mapping[str, int], trials: int) -> Ruling:
+    return _note_of(
+        level,
+        "compare.dropped-trials",
+        f"{dropped_text(side, dropped, trials)}: what is compared are the others.",
+    )
+
+
+def dropped_text(side: str, dropped: Mapping[str, int], trials: int) -> str:
+    """How many of a side's trials could not be used, by reason."""
+    why = ", ".join(f"{code} {count}" for code, count in dropped.items())
+    return f"{sum(dropped.values())} of {counted(trials, 'trial')} of {side!r} could not be used ({why})"
+
+
 def rare_and_slow(found: Comparison, whose: str, count: int, trials: int, mean: float) -> Ruling:
     other = found.against if whose == found.level else found.level
     what = "the mean of what the same work takes" if found.direction.rises else "the mean over all trials"
@@ -336,6 +350,7 @@ _HIDDEN = {
     "compare.major-faults": "major faults differ",
     "compare.epoch-tail": "the time between steps differs",
     "compare.failed-trials": "one side fails",
+    "compare.dropped-trials": "trials were dropped",
     "compare.rare-and-slow": "a few trials are slow",
     "compare.coarse-values": "values are rounded",
     "compare.copied-side": "one side may be a copy",

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from tare.analysis import sentences
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
-from tare.analysis.hidden import doubts, interactions, withhold
+from tare.analysis.hidden import doubts, dropped_notes, interactions, withhold
 from tare.analysis.labels import LABEL, text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
@@ -512,6 +512,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
         notes.append(str(sentences.baseline_chosen(selected.against)))
     if selected.repeated:
         notes.append(sentences.run_again(selected.repeated))
+    notes += dropped_notes(selected)
     levels = selected.by_label()
     if not any(each.code == "compare.throttled" for found in judged for each in found.withheld):
         notes += throttled(levels)  # on all sides alike

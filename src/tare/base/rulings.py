@@ -144,6 +144,7 @@ CODES: dict[str, str] = {
     "energy.traced": "a tracer ran during the trial, which costs power itself",
     # Why an analysis does not use a trial, or marks it.
     "trial.unusable": "the trial did not end in a usable state",
+    "trial.throttled-alone": "the device throttled itself in this trial, and not in others of its block",
     "figure.missing": "the trial does not have the metric",
     "figure.beyond-rates": "the highest rate that meets the goal is not between the rates of the block",
     "figure.rates-missing": "some rates of the block cannot be used, or were run again much later",
@@ -175,6 +176,7 @@ CODES: dict[str, str] = {
     "compare.major-faults": "one side had more major page faults than the other: not called equivalent",
     "compare.epoch-tail": "the sides differ between the steps of an epoch: not called equivalent",
     "compare.failed-trials": "trials of one side failed far more often than of the other: not called equivalent",
+    "compare.dropped-trials": "more than a tenth of the trials of a side could not be used: not called equivalent",
     "compare.rare-and-slow": "a few trials are so slow that the mean over all is beyond the margin: not equivalent",
     "compare.copied-side": "both sides have the same times to their last digit: one may be a copy, not equivalent",
     "compare.coarse-values": "the values of a table are rounded more coarsely than the margin: not called equivalent",

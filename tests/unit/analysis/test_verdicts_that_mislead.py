@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from analysis_figures import FakeStore, record
+from some_records import because
 from tare.analysis import sentences
 from tare.analysis.compare import more_far_off
 from tare.analysis.model import direction_of
@@ -857,7 +858,39 @@ def test_a_side_that_fails_in_a_third_of_its_trials_is_not_equivalent():
     assert (found.n, found.verdict) == (8, "cannot_tell")
     assert "4 of 12 trials of 'docker' failed" in sentences.verdict_reading(found)
     assert not gate(weighing, 0.05).passed
-    assert only([each for each in records if each.block > 2]).verdict == "equivalent"  # one may be an accident
+
+
+def dropped(records: list[Record], side: str, blocks: int, **how: Any) -> list[Record]:
+    """The trials of a side in the first blocks end otherwise."""
+    return [
+        replace(each, **how) if each.settings["platform"] == side and each.block < blocks else each for each in records
+    ]
+
+
+@pytest.mark.parametrize("state", ["invalid", "timeout"])
+@pytest.mark.parametrize("side", ["bare", "docker"])
+def test_where_more_than_a_tenth_of_a_sides_trials_were_dropped_nothing_is_equivalent(side, state):
+    why = because("the machine slept 8 s.", code="clock.slept")
+    accident = weigh(FakeStore(dropped(trials(12), side, 1, state=state, reasons=(why,), metrics={})))
+    assert accident.comparisons[0].verdict == "equivalent"
+    assert f"1 of 12 trials of '{side}' could not be used (clock.slept 1)." in accident.notes
+    (found,) = weigh(FakeStore(dropped(trials(12), side, 2, state=state, reasons=(why,), metrics={}))).comparisons
+    told = "compare.dropped-trials" if state == "invalid" else "compare.failed-trials"
+    assert (found.verdict, [each.code for each in found.withheld]) == ("cannot_tell", [told])
+
+
+@pytest.mark.parametrize("sides", [("docker",), ("bare", "docker")])
+def test_a_throttled_trial_is_dropped_where_the_other_side_of_its_block_was_not_throttled(sides):
+    hot = {"state": "suspect", "reasons": (because("core0 rose by 2.", "suspect", "heat.throttled"),)}
+    records = trials(12)
+    for side in sides:
+        records = dropped(records, side, 3, **hot)
+    weighing = weigh(FakeStore(records))
+    (found,) = weighing.comparisons
+    alone = len(sides) == 1
+    assert (found.n, found.verdict) == ((9, "cannot_tell") if alone else (12, "equivalent"))
+    assert {each.reasons[0].code for each in weighing.left_out} == ({"trial.throttled-alone"} if alone else set())
+    assert ("3 of 12 trials of 'docker' could not be used (trial.throttled-alone 3)." in weighing.notes) == alone
 
 
 # Found by a third audit
