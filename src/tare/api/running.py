@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -365,6 +366,16 @@ def refuse_mixing(store: Store, host: Host, planned: list[Trial], accept: bool) 
         )
 
 
+def await_device(wait_s: float = 0.0) -> None:
+    """Refuse, or wait so long, where another run has this device: before an engine is started or an image fetched."""
+    from tare.base.files import state_dir
+    from tare.base.host import LocalHost
+    from tare.trial.device import DeviceLock, device_id
+
+    with DeviceLock(state_dir(), device_id(LocalHost()), wait_s=wait_s, say=say):
+        pass
+
+
 TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud one has five times as much
 
 
@@ -377,11 +388,12 @@ def run_into(
     ignore_managers: bool = False,
     verbose: bool = False,
     progress: bool = True,
+    wait_s: float = 0.0,
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there."""
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
-    from tare.fleet.local import run_study
+    from tare.fleet.local import owned_device, run_study
     from tare.plan.check import check, may_help, possible, room_obstacles
     from tare.plan.matrix import trials
     from tare.report.progress import progress_on
@@ -397,7 +409,8 @@ def run_into(
     if blocked := [*checked.blocked, *rooms]:
         raise cannot_run("the study", blocked, ", and nothing was run")
     refuse_without_power(study)
-    tell_scale(study, checked)
+    if not (folder / "store.json").exists():  # a run that goes on announces what is left of it
+        tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
         refuse_silent_changes(store, study, planned, accept_changes)
         refuse_mixing(store, host, planned, accept_changes)
@@ -408,7 +421,8 @@ def run_into(
         if busy := advice(before, glance(), slices=may_help(study, its_cells), strict=study.design.strict):
             say(busy)
         watcher = progress_on() if progress else progress_on(io.StringIO())
-        return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, verbose=verbose)
+        owned = partial(owned_device, wait_s=wait_s)
+        return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, owned=owned, verbose=verbose)
 
 
 @contextmanager

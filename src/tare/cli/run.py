@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.api.running import (
+    await_device,
     compares_power,
     folder_of,
     holds_secret,
@@ -46,6 +47,7 @@ from tare.cli.scaffold import (
     scale_option,
     several,
     trust_option,
+    wait_option,
 )
 
 if TYPE_CHECKING:
@@ -357,11 +359,12 @@ def _driven(names: Sequence[str], devices: Sequence[Device], address: str) -> Se
     "--ignore-managers", is_flag=True, help="Run although something else (TuneD, jtop ...) manages the same settings."
 )
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
+@wait_option
 @fleet_options
 @json_option
 def command(
     study: Path, output: Path | None, scale: str | None, python: str | None, accept_changes: bool, retry_failed: bool,
-    trust: bool, ignore_managers: bool, verbose: bool, as_json: bool, **fleet: Any,
+    trust: bool, ignore_managers: bool, verbose: bool, wait_s: float | None, as_json: bool, **fleet: Any,
 ) -> None:  # fmt: skip
     """Run or resume STUDY, a file or a built-in name: a second run continues where the first one stopped.
 
@@ -373,6 +376,7 @@ def command(
     """
     over = over_devices(fleet, trust)
     need(over is None or python is None, "--python is for this device: for others set `python` in the inventory.")
+    need(over is None or wait_s is None, "--wait is for this device: on others each trial waits for its turn.")
     need(over is None or not verbose, "--verbose is for this device: what trials on others print is in the store.")
     loaded = load_study(study, trust, scale, python)
     folder = output or folder_of(loaded)
@@ -384,6 +388,9 @@ def command(
         run_over(wanted, over, as_json, f"tare run {study}{words} {over.words()} -o {folder}")
         return
     loaded = with_interpreter(loaded, None if python else known_interpreter(loaded, folder))
+    await_device(wait_s or 0.0)
     with needs_of_study(loaded):
-        outcome = run_into(loaded, text, folder, accept_changes, retry_failed, ignore_managers, verbose)
+        outcome = run_into(
+            loaded, text, folder, accept_changes, retry_failed, ignore_managers, verbose, wait_s=wait_s or 0.0
+        )
     finish(folder, outcome, as_json, f"tare run {study}{words} -o {folder}", retried=retry_failed)

@@ -167,6 +167,12 @@ settings_option: Option = click.option(
 )  # fmt: skip
 
 
+wait_option: Option = click.option(
+    "--wait", "wait_s", type=DURATION, is_flag=False, flag_value="24 h", metavar="[TIME]",
+    help="Wait while another run has this device, up to TIME (or a day); else that is an error.",
+)  # fmt: skip
+
+
 def margin_option(default: str | None = None) -> Option:
     """`--margin`; without a default the study's."""
     shown = default is not None

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 
-from tare.api.running import run_into, study_text, with_interpreter
+from tare.api.running import await_device, run_into, study_text, with_interpreter
 from tare.api.studies import (
     USUAL_S,
     Script,
@@ -50,6 +50,7 @@ from tare.cli.scaffold import (
     python_option,
     reading,
     say,
+    wait_option,
 )
 from tare.records.model import counted_attempts, is_usable
 
@@ -391,6 +392,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 )
 @click.option("--cpu-time", is_flag=True, help="Judge the CPU time as well, which leaves out all waiting.")
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
+@wait_option
 @script_options
 @server_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
@@ -410,6 +412,7 @@ def command(
     quiet: float | None,
     cpu_time: bool,
     verbose: bool,
+    wait_s: float | None,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -443,6 +446,7 @@ def command(
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
     if asked.is_own:
         say(asked.script.environment(in_image=any("in_image" in fields for fields in work.values())))
+    await_device(wait_s or 0.0)
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
@@ -460,7 +464,7 @@ def command(
             work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings, **more
         )
         study = with_interpreter(study, python)
-        outcome = run_into(study, study_text(study), folder, verbose=verbose)
+        outcome = run_into(study, study_text(study), folder, verbose=verbose, wait_s=wait_s or 0.0)
         if outcome.out_of_time:
             outcome = replace(outcome, why=would_not_fit(seconds))
         finish(folder, outcome, as_json, f"tare run {folder}/study.yaml -o {folder}")

@@ -110,14 +110,14 @@ class Outcome:
 
 
 @contextmanager
-def owned_device(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
+def owned_device(host: Host, watcher: Watcher, run: str, wait_s: float = 0.0) -> Iterator[tuple[Journal, Path]]:
     """This device, ours alone: what a dead run left on it is put back first, and what we left at the end."""
     if (permitted := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < LEAST_DESCRIPTORS:
         why = f"a run needs {LEAST_DESCRIPTORS} open files, and this shell permits {permitted}: "
         why += "`ulimit -n 256` is enough."
         raise ObstacleError("nothing was run:", [obstacle("needs.descriptors", why)])
     state, device = state_dir(), device_id(host)
-    with DeviceLock(state, device, run) as lock:
+    with DeviceLock(state, device, run, wait_s=wait_s, say=watcher.note) as lock:
         if lock.overruled:
             watcher.note(lock.overruled)
         journal, scratch = Journal(state / "devices" / device, run), state / "scratch"

@@ -12,6 +12,7 @@ import secrets
 import shlex
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +39,7 @@ _SOURCES = (
 GUARDIAN = "guardian"  # the run that holds the lock while what a dead run left is put back
 GUARDIAN_MODULE = "tare.trial.undo.guardian"  # and its process
 GUARDIAN_NEEDS_S = 60.0  # so long a command waits for it
+LOOK_EVERY_S = 1.0  # whether another run has ended
 
 
 def lock_dir(state: Path) -> Path:
@@ -113,9 +115,13 @@ class DeviceLock:
     users have files of their own: a second lock, on a folder, is between those.
     """
 
-    def __init__(self, state: Path, device: str, run: str = "") -> None:
+    def __init__(
+        self, state: Path, device: str, run: str = "", *, wait_s: float = 0.0, say: Callable[[str], None] | None = None
+    ) -> None:
+        """`wait_s`: so long another run is waited for, which `say` hears of once."""
         self.path = lock_dir(state) / f"{device}.lock"
         self._run = run
+        self._wait_s, self._say_once = wait_s, say
         self._descriptor = -1
         self._shared: int | None = None
         self.overruled = ""  # whose lock on the shared folder root went past
@@ -123,14 +129,12 @@ class DeviceLock:
     def __enter__(self) -> Self:
         private_folder(self.path.parent)
         descriptor = self._open()
-        until_s = time.monotonic() + GUARDIAN_NEEDS_S
+        self._began_s = time.monotonic()
         try:
             while not _locked(descriptor):
                 reported = os.pread(descriptor, 4096, 0)
-                if not _is_guardians(reported) or time.monotonic() > until_s:
-                    raise BusyError(_busy(self.path, reported))
-                time.sleep(0.1)  # it puts back what a dead run left, and is gone then
-            self._shared = self._shared_with_others(until_s)
+                self._wait(_busy(self.path, reported), guardian=_is_guardians(reported))
+            self._shared = self._shared_with_others()
         except BaseException:
             os.close(descriptor)
             raise
@@ -147,7 +151,19 @@ class DeviceLock:
             os.close(self._shared)
             self._shared = None
 
-    def _shared_with_others(self, until_s: float) -> int | None:
+    def _wait(self, busy: str, *, guardian: bool) -> None:
+        """A moment, as long as the one who has the device is waited for; else it is an error.
+
+        A guardian is always waited for: it puts back what a dead run left, and is gone then.
+        """
+        if time.monotonic() - self._began_s >= max(self._wait_s, GUARDIAN_NEEDS_S if guardian else 0.0):
+            raise BusyError(busy)
+        if self._say_once is not None and not guardian:
+            self._say_once(f"{busy.partition(chr(10))[0]} Waiting until it ends, up to {self._wait_s:.0f} s.")
+            self._say_once = None
+        time.sleep(0.1 if guardian else LOOK_EVERY_S)
+
+    def _shared_with_others(self) -> int | None:
         """The lock that other users' runs take too. A guardian goes on without: nobody else does its work.
 
         Anybody can take that lock and keep it. So root's commands take it where it is free, and otherwise go on: only
@@ -161,9 +177,8 @@ class DeviceLock:
             if os.geteuid() == 0 and processes.is_unprivileged(pid):
                 self.overruled = f"{processes.lock_owner(place)[:-1]}; root's command continues."
                 return None
-            if pid is None or GUARDIAN_MODULE not in processes.words_of(pid) or time.monotonic() > until_s:
-                raise BusyError(processes.lock_busy(place))
-            time.sleep(0.1)
+            is_guardian = pid is not None and GUARDIAN_MODULE in processes.words_of(pid)
+            self._wait(processes.lock_busy(place), guardian=is_guardian)
         return descriptor
 
     def _open(self) -> int:
@@ -228,7 +243,8 @@ def _busy(path: Path, reported: bytes) -> str:
         )
     return (
         f"another run owns this device: pid {holder.pid}, since {since}{run}.\n"
-        f"Wait until it ends, or stop it with `kill {holder.pid}`: it then restores the device by itself."
+        f"Wait until it ends (`--wait` of `tare run` and `tare weigh` does), or stop it with `kill {holder.pid}`: it "
+        "then restores the device by itself."
     )
 
 

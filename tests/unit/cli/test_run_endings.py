@@ -7,16 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from metered import BARE, kept, trials
 from some_records import because
 from tare.api.running import new_store_goes_if_refused, open_store
 from tare.base.errors import BusyError, StudyError
+from tare.base.files import state_dir
+from tare.base.host import LocalHost
+from tare.cli import tare
 from tare.cli.report import finish
+from tare.drivers.containers import engine
 from tare.fleet.local import Outcome
 from tare.plan.matrix import cells
 from tare.records.model import Record
 from tare.studies.load import from_plain
+from tare.trial.device import DeviceLock, device_id
 
 DONE = Outcome(done=2, left=0, why="all trials are done")
 STUDY = {"study": "one-level", "compare": {"by": "platform"}}
@@ -168,3 +174,21 @@ def test_a_side_that_never_ran_is_the_answer_and_the_exit_code_is_1(tmp_path: Pa
     assert [ruling["code"] for ruling in out["never_ran"]] == ["side.never-ran"]
     assert out["never_ran"][0]["sentence"].endswith("never ran: no data.")
     assert "--retry-failed` tries again what never ran." in told.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["weigh", "--in", "docker", "--", "true"],
+        ["weigh", "--in", "docker", "--wait", "1 s", "--", "true"],
+        ["run", "container-tax"],
+        ["why", "--in", "docker", "--", "true"],
+    ],
+)
+def test_a_device_in_use_is_told_before_an_engine_is_started(words: list[str], tmp_path: Path):
+    with DeviceLock(state_dir(), device_id(LocalHost()), "the other"):
+        done = CliRunner().invoke(tare, words)
+    assert isinstance(done.exception, BusyError)
+    assert "the other" in str(done.exception)
+    assert ("Waiting until it ends" in done.stderr) == ("--wait" in words)
+    assert not engine.folder().exists()

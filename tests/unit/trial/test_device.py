@@ -213,6 +213,25 @@ def test_a_second_run_is_told_who_has_the_device(tmp_path: Path):
     assert f"kill {os.getpid()}" in message
 
 
+def test_who_waits_is_told_once_and_has_the_device_when_the_other_run_ends(tmp_path: Path):
+    first, said = DeviceLock(tmp_path, "dev", "first").__enter__(), []
+
+    def say(text: str) -> None:
+        said.append(text)
+        first.__exit__()
+
+    with DeviceLock(tmp_path, "dev", "second", wait_s=60, say=say) as second:
+        assert b"second" in second.path.read_bytes()
+    (told,) = said
+    assert f"pid {os.getpid()}" in told
+    assert told.endswith("Waiting until it ends, up to 60 s.")
+
+
+def test_who_waits_waits_no_longer_than_asked(tmp_path: Path):
+    with DeviceLock(tmp_path, "dev", "first"), pytest.raises(BusyError, match="`--wait` of"):
+        DeviceLock(tmp_path, "dev", "second", wait_s=0.01).__enter__()
+
+
 def test_the_device_is_free_when_the_run_ends_also_by_an_error(tmp_path: Path):
     with pytest.raises(ZeroDivisionError), DeviceLock(tmp_path, "dev"):
         raise ZeroDivisionError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import with_interpreter
+from tare.api.running import await_device, with_interpreter
 from tare.api.studies import choose_platform, fetched, new_folder, placed
 from tare.cli.scaffold import (
     FOLDER,
@@ -192,6 +192,7 @@ def command(
         "--inside-arg is about an option of a command: give one after --, or a --server.",
     )
     fields, profile = {**container.fields, **asked.script.platform()}, container.profile
+    await_device()
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)
         fetched(chosen, container.image, container.against)
