@@ -416,7 +416,8 @@ def judged(plant: Plant, found: dict[str, Any]) -> dict[str, Any]:
         return {**told, "judged": "right" if honest else "wrong"}
     if {*plant.causes} <= {*named} or (len(plant.causes) == 1 and named):
         return {**told, "judged": "right"}
-    return {**told, "judged": "in part" if named else "cannot tell"}
+    located = {*answer.get("located", ()), *found.get("located", ())}  # in the image, not what of it
+    return {**told, "judged": "in part" if named or allowed & located else "cannot tell"}
 
 
 def options_of(cure: str, given: list[str], other: list[str]) -> list[str]:

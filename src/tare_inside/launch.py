@@ -35,6 +35,7 @@ _ENV_NAMES = (
 )  # fmt: skip
 SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CRED", "COOKIE", "AUTH", "SESSION")
 _STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")
+_LIMITS = ("nofile", "memlock", "nproc", "stack")
 SOURCES = "software_sources"  # in the work folder: the files that a list of software came from, if there is one
 LEFT = "place.json"  # there too: what is around the process, and how those files are now
 
@@ -178,10 +179,7 @@ def surroundings():
         "machine": system.machine,
         "env": environment(os.environ),
         "process": process_status(),
-        "limits": {
-            "nofile": list(resource.getrlimit(resource.RLIMIT_NOFILE)),
-            "memlock": list(resource.getrlimit(resource.RLIMIT_MEMLOCK)),
-        },
+        "limits": {name: list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))) for name in _LIMITS},
         "shm": shared_memory(),
         "cgroup": cgroup_limits(),
         "file_system": file_systems(),
@@ -212,11 +210,12 @@ def shared_memory():
 
 def environment(environ):
     """The variables that change how fast things run; never one whose name speaks of a secret."""
-    return {
-        name: value
-        for name, value in sorted(environ.items())
-        if (name.startswith(_ENV) or name in _ENV_NAMES) and not any(word in name.upper() for word in SECRET)
-    }
+    return {name: value for name, value in sorted(environ.items()) if is_listed(name)}
+
+
+def is_listed(name):
+    """Whether this variable is known to change how fast things run, and is no secret by its name."""
+    return (name.startswith(_ENV) or name in _ENV_NAMES) and not any(word in name.upper() for word in SECRET)
 
 
 def process_status(text=None):

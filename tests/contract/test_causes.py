@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tare.parts.find import find, names
-from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+from tare.parts.protocols import Absent, Cause, Known, NotLooked, RuledOut, Side, Suspicion
 
 NAMES = names("causes")
 PHASES = {"start", "data", "compute", "gpu", "tail"}
@@ -21,6 +21,18 @@ BARE = Side(
         "machine": "x86_64",
         "libc": "glibc 2.36",
         "command.words": ["app", "--mode", "quick"],
+        "kernel": "6.1",
+        "variables": {"PATH": "/usr/bin"},
+        "limits.nofile": [1024, 4096],
+        "limits.nproc": [-1, -1],
+        "limits.stack": [8 << 20, -1],
+        "process.Cpus_allowed_list": "0-15",
+        "file_system.tmp": "ext4",
+        "device.kernel": "6.1",
+        "device.cpu": "one",
+        "python.version": "3.12.1",
+        "torch.threads": 16,
+        "torch.gpu.name": "A100",
     },
 )
 # A container in which everything is wrong that can be.
@@ -44,6 +56,7 @@ WORST = Side(
         "place.host_cores": 16,
         "machine": "aarch64",
         "libc": "musl 1.2",
+        "kernel": "6.1",
         "torch.threads": 16,
         "torch.gpu.name": "H200",
         "python.debug": True,
@@ -66,7 +79,7 @@ QUICK = Side(
     BARE.platform,
     BARE.fields,
     {**BARE.facts, "python.debug": False, "file_system.work": "ext4", "limits.memlock": [-1, -1], "shm.bytes": 8 << 30},
-    {"wall_s": 5, "cpu_s": 4.9, "major_faults": 0},
+    {"wall_s": 5, "cpu_s": 4.9, "major_faults": 0, "minor_faults": 100},
 )
 
 
@@ -110,7 +123,42 @@ def test_it_rules_itself_out_where_both_sides_are_the_same(name: str):
 def test_it_needs_no_fact_at_all(name: str):
     nothing = Side("docker", "docker")
 
-    assert isinstance(cause(name).examine(nothing, Side("bare metal", "bare")), (Suspicion, RuledOut))
+    found = cause(name).examine(nothing, Side("bare metal", "bare"))
+
+    assert isinstance(found, (Suspicion, RuledOut, NotLooked))
+
+
+# What tare itself sets up, and so knows without looking: it was started without them.
+BY_ITS_OPTIONS = {"cold_layers", "cpu_weight", "io_limit", "software"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_that_was_recorded_rules_nobody_out(name: str):
+    unrecorded = Side("docker", "docker"), Side("bare metal", "bare")
+    found = cause(name).examine(*unrecorded)
+
+    assert isinstance(found, RuledOut) == (name in BY_ITS_OPTIONS), found
+    if isinstance(found, NotLooked):
+        assert found.reason.endswith(".")
+
+
+@pytest.mark.parametrize("name", ["debug_variables", "ulimits", "other_variables", "bytecode"])
+def test_what_one_side_alone_recorded_rules_nobody_out(name: str):
+    found = cause(name).examine(Side("docker", "docker"), QUICK)
+
+    assert isinstance(found, NotLooked)
+    assert "nothing was recorded inside docker" in found.reason
+
+
+def test_an_older_record_has_no_limit_of_processes_and_variables_of_a_list_alone():
+    older = {"kernel": "6.1", "env.OMP_NUM_THREADS": "4", "limits.nofile": [1024, 4096], "limits.memlock": [-1, -1]}
+    side = Side("runc", "runc", {}, older)
+
+    assert isinstance(cause("ulimits").examine(side, side), NotLooked)
+    assert side.variable("OMP_NUM_THREADS") == Known("4")
+    assert side.variable("PYTHONMALLOC") == Absent()
+    assert isinstance(side.variable("LOGLEVEL"), NotLooked)
+    assert isinstance(cause("other_variables").examine(side, side), NotLooked)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -142,6 +190,25 @@ def test_a_limit_of_processes_that_is_an_option_is_taken_away_and_given_to_the_o
     assert isinstance(found, Suspicion)
     assert (found.without, found.added) == ({"ulimits": {"core": 0}}, {"ulimits": {"memlock": 65536}})
     assert found.cure == "--ulimit memlock=-1"
+
+
+def test_a_limit_of_processes_that_is_higher_is_suspected_too():
+    slow = Side("docker", "docker", {"ulimits": {"nofile": 20_000}}, {**QUICK.facts, "limits.nofile": [1024, 1 << 20]})
+    found = cause("ulimits").examine(slow, QUICK)
+
+    assert isinstance(found, Suspicion)
+    assert found.evidence == "nofile 20000 instead of 1024."
+    assert found.without == {"ulimits": None}
+    assert found.cure == "--ulimit nofile=1024"
+
+
+def test_a_limit_of_the_engine_is_lowered_and_not_raised_above_what_a_process_may():
+    high = Side("docker", "docker", {}, {**QUICK.facts, "limits.nofile": [1 << 20, 1 << 20]})
+    found = cause("ulimits").examine(high, QUICK)
+
+    assert (found.without, found.added) == ({"ulimits": {"nofile": 1024}}, None)
+    low = Side("docker", "docker", {}, {**QUICK.facts, "limits.nofile": [64, 64]})
+    assert cause("ulimits").examine(low, QUICK).without is None
 
 
 def test_causes_that_share_a_file_are_found_by_name_and_the_file_is_none():

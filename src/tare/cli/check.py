@@ -131,12 +131,14 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     found = examined(Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, here))
     suspects, ruled_out, titles = found.held, found.ruled_out, found.titles()
     if as_json:
-        print_json({"image": fields["image"], "suspects": suspects, "ruled_out": ruled_out})
+        plain = {"suspects": suspects, "ruled_out": ruled_out, "not_looked_at": found.not_looked}
+        print_json({"image": fields["image"], **plain})
         return
     click.echo(f"{fields['image']}: {count_text(len(suspects), 'suspect')} (nothing was run)")
     for name, each in suspects.items():
         _line("-", f"{name} ({titles[name]})", f"{each.evidence} Cure: {each.cure}")
     click.echo(click.wrap_text(f"ruled out: {', '.join(ruled_out)}", width(), "", "  "))
+    click.echo(click.wrap_text(f"not looked at: {', '.join(found.not_looked)}", width(), "", "  "))
 
 
 def _check_study(path: Path, study: Study, as_json: bool) -> None:

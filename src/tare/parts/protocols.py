@@ -31,6 +31,7 @@ from tare.base.rulings import Ruling
 from tare.base.text import with_options
 from tare.base.units import Channel
 from tare_inside import named
+from tare_inside.launch import is_listed
 
 Json: TypeAlias = Any  # None, bool, int, float, str, or lists and dicts of them
 
@@ -466,6 +467,37 @@ class Workload(Part):
 
 
 @dataclass(frozen=True, slots=True)
+class Known:
+    """What was seen."""
+
+    value: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """It was looked for and is not there: a variable that is not set, a limit that does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotLooked:
+    """Nobody looked, or it could not be seen: nothing follows from it, and no cause is ruled out by it."""
+
+    reason: str  # a sentence
+
+
+Observation: TypeAlias = Known | Absent | NotLooked
+
+
+def unseen(*observations: Observation) -> NotLooked | None:
+    """The first of these that nobody looked at; None where all can be compared."""
+    return next((each for each in observations if isinstance(each, NotLooked)), None)
+
+
+_LOOKED = "kernel"  # whoever looked around inside wrote this down
+_LEFT_OUT = ("cgroup.", "shm.")  # of these what is missing is not there
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """One side of a `tare why`, as its trials recorded it; before anything has run, what is known without running."""
 
@@ -483,11 +515,40 @@ class Side:
         except (TypeError, ValueError):
             return None
 
+    def seen(self, key: str) -> Observation:
+        """A fact by its name, like `cgroup.cpu_quota_cores`."""
+        if (value := self.facts.get(key)) is not None:
+            return Known(value)
+        if _LOOKED not in self.facts:
+            return self._unrecorded()
+        return Absent() if key.startswith(_LEFT_OUT) else NotLooked(f"{key} was not recorded of {self.name}.")
+
+    def _unrecorded(self) -> NotLooked:
+        return NotLooked(f"nothing was recorded inside {self.name}: it has not run, or has no Python to look with.")
+
+    def variable(self, name: str) -> Observation:
+        """A variable as its jobs have it. Older records have those of a list of names alone."""
+        own = self.fields.get("env") or {}
+        if name in own:
+            return Absent() if own[name] is None else Known(str(own[name]))
+        whole = self.facts.get("variables")
+        value = self.facts.get(f"env.{name}") if whole is None else whole.get(name)
+        if value is not None:
+            return Known(str(value))
+        if whole is None and _LOOKED not in self.facts:
+            return self._unrecorded()
+        looked = whole is not None or is_listed(name)  # type: ignore[no-untyped-call]
+        return Absent() if looked else NotLooked(f"the variable {name} was not recorded of {self.name}.")
+
+    def variables(self) -> set[str]:
+        """The names of all that it is known to have, or not to have."""
+        own, whole = self.fields.get("env") or {}, self.facts.get("variables") or {}
+        return {*own, *whole, *(key[4:] for key in self.facts if key.startswith("env."))}
+
     def env(self, name: str) -> str | None:
-        """A variable that its jobs have; None where it is not set, or was not recorded."""
-        own = (self.fields.get("env") or {}).get(name)
-        value = self.facts.get(f"env.{name}") if own is None else own
-        return None if value is None else str(value)
+        """The same where it makes no difference whether it is not set or was not recorded."""
+        found = self.variable(name)
+        return found.value if isinstance(found, Known) else None
 
     def words(self) -> tuple[str, ...]:
         """The command line that it runs, with the options of this side; empty where it is none of the user's."""
@@ -511,6 +572,9 @@ class Suspicion:
     added: Mapping[str, Json] | None = None  # fields of the other side's platform that bring exactly this
     cure: str = ""  # one line to paste
     untried: str = ""  # why it cannot be tried here, where neither change can be made
+    guess: bool = False  # suspected by its kind alone: no difference of the two sides was seen
+    bundle: bool = False  # the change exchanges many things at once: it tells where the cost is, not what costs
+    given: bool = False  # by an option of the user's: always tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,10 +591,12 @@ class Cause(Part):
     """A few words that go after `it is`: `the CPU quota`."""
     phases: ClassVar[frozenset[str]] = frozenset({"compute"})
     """What it slows down: `start`, `data`, `compute`, `gpu`, `tail`."""
+    option: ClassVar[str] = ""
+    """The field of a platform that brings it, such as `quota`: whoever gives it has it tried."""
 
     @abstractmethod
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        """What the recorded facts and counters say of this cause."""
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        """What the recorded facts and counters say of this cause. Ruled out is what was seen on both sides alone."""
 
     def obstacles(self, host: Host) -> list[Ruling]:
         return []

@@ -16,12 +16,13 @@ from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
 from tare.parts.causes.variables import PLACES
 from tare.parts.find import find, names
-from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
+from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
 
 BASE, OTHER = "slow", "quick"  # the sides that every wave has: the slow one as far as it is cured, and the other one
-MOST_TRIED = 6  # suspects in one search; the others are named as not tried
+MOST_TRIED = 6  # suspects in one search, beside all that the user gave; the others are named as not tried
 MOST_AT_ONCE = 2
 ALONE = 0.25  # by so much more weight than the next a suspect is tried alone: as a rule it is the cause
+_GIVEN = 0.1  # the weight of an option that nothing speaks against but that it was given
 LEAST_SHARE = 0.1  # of the cost: a cause of phases with less of it cannot explain it
 
 # What a cause's phases are called, and which parts of a run tell of them. Where a step has no parts, all are possible.
@@ -112,8 +113,8 @@ def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side)
 
     The command line of both is the slow side's.
     """
-    names = {key[4:] for key in (*ours.facts, *theirs.facts) if key.startswith("env.")}
-    differing = sorted(name for name in names if ours.env(name) != theirs.env(name))
+    sides = {name: (ours.variable(name), theirs.variable(name)) for name in ours.variables() | theirs.variables()}
+    differing = sorted(name for name, pair in sides.items() if unseen(*pair) is None and pair[0] != pair[1])
     variables = [{"env": {name: side.env(name) for name in differing}} if differing else {} for side in (ours, theirs)]
     mine, other = (options_in(side.words()) for side in (ours, theirs))
     options = sorted(name for name in {*mine, *other} - {*PLACES} if mine.get(name) != other.get(name))
@@ -123,10 +124,11 @@ def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side)
 
 @dataclass(frozen=True)
 class Suspects:
-    """Who may have slowed a side down, the likeliest first, and who was ruled out, with the reason."""
+    """Who may have slowed a side down, the likeliest first; who was ruled out, and who not looked at, each with why."""
 
     held: Mapping[str, Suspicion]
     ruled_out: Mapping[str, str]
+    not_looked: Mapping[str, str] = field(default_factory=dict)
 
     def cures(self) -> dict[str, str]:
         return {name: each.cure for name, each in self.held.items()}
@@ -135,7 +137,7 @@ class Suspects:
         return {name: each.evidence for name, each in self.held.items()}
 
     def titles(self) -> dict[str, str]:
-        return {name: cause_of(name).title for name in (*self.held, *self.ruled_out)}
+        return {name: cause_of(name).title for name in (*self.held, *self.ruled_out, *self.not_looked)}
 
 
 def cause_of(name: str) -> type[Cause]:
@@ -144,20 +146,54 @@ def cause_of(name: str) -> type[Cause]:
 
 def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None) -> Suspects:
     """What each cause of the catalogue finds; `shares`: how much of the cost each part of the run has, if known."""
-    held, ruled_out = {}, {}
+    held, ruled_out, not_looked = {}, {}, {}
     for name in names("causes"):
         cause = cause_of(name)
-        found = cause().examine(slow, quick)
+        found = _with_given(cause, slow, quick, cause().examine(slow, quick))
         fits = fitting(cause.phases, shares or {})
         if isinstance(found, RuledOut):
             ruled_out[name] = found.why
-        elif fits < LEAST_SHARE:
+        elif isinstance(found, NotLooked):
+            not_looked[name] = found.reason
+        elif found.guess and not found.given and fits < LEAST_SHARE:  # a difference that was seen is not acquitted
             largest, share = max((shares or {}).items(), key=lambda pair: pair[1])
             where = f"the {largest}, where {share_text(min(1.0, share)).lstrip('+')} of the cost is"
             ruled_out[name] = f"{found.evidence.rstrip('.')}; but it cannot slow down {where}."
         else:
             held[name] = replace(found, weight=found.weight * (0.5 + 0.5 * fits))
-    return Suspects(dict(sorted(held.items(), key=lambda pair: -pair[1].weight)), ruled_out)
+    return Suspects(dict(sorted(held.items(), key=lambda pair: -pair[1].weight)), ruled_out, not_looked)
+
+
+def _with_given(
+    cause: type[Cause], slow: Side, quick: Side, found: Suspicion | RuledOut | NotLooked
+) -> Suspicion | RuledOut | NotLooked:
+    """What the user gave is a suspect, whatever else is known of it: who gives an option asks about it, too."""
+    if isinstance(found, Suspicion):
+        return replace(found, given=_is_given(found.without or {}, slow.fields))
+    value, other = slow.fields.get(cause.option), quick.fields.get(cause.option)
+    if not _is_set(value) or value == other:
+        return found
+    why = found.why if isinstance(found, RuledOut) else found.reason
+    return Suspicion(
+        weight=_GIVEN,
+        evidence=f"it was given: {cause.option} is {value}; {why}",
+        without={cause.option: other},
+        added={cause.option: value},
+        cure=f"no --{cause.option.replace('_', '-')}",
+        given=True,
+    )
+
+
+def _is_given(change: Mapping[str, Json], fields: Mapping[str, Json]) -> bool:
+    """Whether a change touches what the user gave; of variables and arguments each is an option of its own."""
+    given = {option: fields[option] for option in change if _is_set(fields.get(option))}
+    return any(
+        option not in ("env", "arguments") or change[option].keys() & value.keys() for option, value in given.items()
+    )
+
+
+def _is_set(value: Any) -> bool:
+    return value not in (None, "", {}, [], ())
 
 
 def fitting(phases: frozenset[str], shares: Mapping[str, float]) -> float:
@@ -186,9 +222,25 @@ class Search:
     checked: bool = True  # whether all that was removed has been looked at together
 
     def candidates(self) -> list[str]:
-        """Who is yet to be tried, the likeliest first."""
+        """Who is yet to be tried, the likeliest first: all that were given, and the first of the others."""
         possible = [name for name in self.suspects if self._levels(name)]
-        return [name for name in possible[:MOST_TRIED] if name not in self.tried]
+        others = [name for name in possible if not self.suspects[name].given]
+        left_out = {*others[MOST_TRIED:], *self.tried}
+        return [name for name in possible if name not in left_out]
+
+    @property
+    def bundles(self) -> frozenset[str]:
+        """Whose removal exchanges many things at once."""
+        return frozenset(name for name, each in self.suspects.items() if each.bundle)
+
+    def located(self) -> list[str]:
+        """Bundles that are all that the sides differ in: the cost is in them, which no trial has to show."""
+        return [name for name in self.suspects if self._makes_the_sides_the_same(name)]
+
+    def _makes_the_sides_the_same(self, name: str) -> bool:
+        found = self.suspects[name]
+        level = None if found.without is None else self.slow.changed(found.without)
+        return found.bundle and level is not None and level.is_possible() and level.as_plain() == self.quick.as_plain()
 
     def base(self) -> Level:
         """The slow side without all that was found to cost something."""
@@ -212,6 +264,8 @@ class Search:
 
     def _levels(self, name: str) -> dict[str, Level]:
         found, made = self.suspects[name], {}
+        if self._makes_the_sides_the_same(name):
+            return {}
         if found.without is not None:
             made[without(name)] = self.base().changed(found.without)
         if found.added is not None:
@@ -219,7 +273,7 @@ class Search:
         return {role: level for role, level in made.items() if level.is_possible()}
 
     def learn(self, outcomes: Mapping[str, str]) -> None:
-        """What came of a wave, by cause: `the cause`, `a part`, `not it`, `cannot tell`."""
+        """What came of a wave, by cause: `the cause`, `a part`, `located`, `not it`, `cannot tell`."""
         self.tried += [name for name in outcomes if name not in self.tried]
         costing = [name for name, word in outcomes.items() if word in ("the cause", "a part")]
         costing = [name for name in costing if self.suspects[name].without is not None]

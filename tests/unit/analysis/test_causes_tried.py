@@ -65,6 +65,16 @@ def test_what_takes_the_whole_cost_with_it_is_the_cause_and_what_changes_nothing
     assert outcomes(times) == {"cpu_quota": "the cause", "threads": "not it"}
 
 
+def test_a_bundle_that_takes_the_cost_with_it_is_located_and_not_named():
+    times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.01, without("threads"): 2.0}
+    waves = [Wave(trials(times), {role: ROLES[role] for role in times})]
+    found = answer(waves, margin=0.05, bundles={"cpu_quota", "threads"})
+
+    assert {each.cause: each.outcome for each in found.tried} == {"cpu_quota": "located", "threads": "not it"}
+    assert found.causes == () and not found.explained
+    assert found.as_json()["located"] == ["cpu_quota"]
+
+
 def test_two_that_each_take_some_of_it_are_parts():
     times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.5, without("threads"): 1.4}
 
@@ -201,6 +211,16 @@ def test_the_answer_is_a_sentence_with_the_cure_and_what_it_gives():
     (sentence,) = answer_sentences(found, told)
 
     assert sentence.startswith("2.1x slower: it is the CPU quota: a quota of 0.5 cores. `--cpus 2` gives 1.01x [")
+
+
+def test_what_was_not_looked_at_is_said_apart_from_who_was_ruled_out():
+    times = {QUICK: 1.0, SLOW: 2.1, without("cpu_quota"): 1.02}
+    found = answer([Wave(trials(times), {role: ROLES[role] for role in times})], margin=0.05)
+    words = {"cpu_quota": "the CPU quota"}, {"cpu_quota": "a quota."}, {"cpu_quota": "--cpus 2"}
+    told = Told(*words, {}, {"shm": "seen."}, (), {"ulimits": "nothing was recorded inside docker."})
+
+    text = answer_text(found, told, 100)
+    assert text.endswith("ruled out:\n  shm: seen.\n\nnot looked at:\n  ulimits: nothing was recorded inside docker.")
 
 
 def test_where_the_time_goes_adds_up_and_the_largest_comes_first():

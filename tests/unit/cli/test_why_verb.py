@@ -13,11 +13,11 @@ from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import tare, why
 from tare.cli.why import runs
-from tare.cli.why.runs import are_stores
+from tare.cli.why.runs import are_stores, told
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
-from tare.plan.why import Level, Stages
-from tare.report.text.why import phases_text
+from tare.plan.why import Level, Stages, Suspects
+from tare.report.text.why import answer_sentences, phases_text
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
@@ -101,21 +101,37 @@ def test_what_is_not_measured_later_is_not_promised():
     assert "measured below" in " ".join(phases_text(few, (), 80).split())
 
 
-def test_of_two_images_each_side_has_its_own_trials_and_the_other_image_is_what_is_tried():
+def test_of_two_images_the_software_is_where_the_cost_is_and_never_the_cause():
     class TwoImages(OneWave):
         quick, sides = Level("runc", {"image": "/app-1"}), ("app-2", "app-1")
 
         def tried(self, search, waves, found, metric=None):
             total = Comparison(metric, SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
-            assert search.candidates() == ["software", "cold_layers"]  # whose major faults were not counted
-            return Answer(metric, total, (Tried("software", "the cause", None, None),))
+            assert search.candidates() == ["cold_layers"]  # whose major faults were not counted
+            return Answer(metric, total, (Tried("cold_layers", "not it", None, None),))
 
     found = why._explained(TwoImages(), "runc", {"image": "/app-2"}, quiet=True)
 
-    assert found.total.verdict == "slower"
+    assert found.total.verdict == "slower" and found.located == ("software",)
     software = found.suspects.held["software"]
     assert software.without == {"image": "/app-1", "dockerfile": None}
-    assert "something else than Python" in software.evidence
+    about = told(found.suspects, {}, {}, found.phases, found.located)
+    (sentence,) = answer_sentences(found.answer, about, "app-1")
+    assert sentence == (
+        "9x slower: it is in the image's software, and what of it costs is not known: which software it has was not "
+        "recorded."
+    )
+
+
+@pytest.mark.parametrize("word", ["the cause", "a part"])
+def test_what_exchanges_many_things_at_once_is_located_and_the_layers_are_not_run_for_it(word):
+    total = Comparison("step_mean_s", SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
+    found = Answer("step_mean_s", total, (Tried("software", "located", None, None),))
+
+    assert found.causes == () and not found.explained
+    assert not why.Explained(total, (), Suspects({}, {}), found).unexplained
+    named = Answer("step_mean_s", total, (Tried("software", word, None, None),))
+    assert [each.cause for each in named.causes] == ["software"]
 
 
 @pytest.mark.parametrize(

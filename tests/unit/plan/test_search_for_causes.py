@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tare.parts.protocols import Side, Suspicion
-from tare.plan.why import Level, Search, added, examined, fitting, with_recorded_variables, without
+from tare.plan.why import MOST_TRIED, Level, Search, added, examined, fitting, with_recorded_variables, without
 
 VARIABLES = {"PYTHONPYCACHEPREFIX": "/none", "PYTHONTRACEMALLOC": "1"}
 THROTTLED = {"wall_s": 9, "cgroup_nr_throttled": 40, "cgroup_throttled_s": 5}
@@ -19,12 +21,54 @@ def search(**suspects: Suspicion) -> Search:
     return Search(Level("runc", {"quota": 1.0}), Level("bare", {}), suspects)
 
 
-def test_a_cause_of_the_start_is_ruled_out_where_only_steps_are_slower_and_the_reason_says_so():
+def test_a_guess_at_the_start_is_ruled_out_where_only_computing_is_slower_and_the_reason_says_so():
+    found = examined(SLOW, QUICK, {"compute": 0.7, "gpu": 0.3})
+
+    assert "cannot slow down the compute, where 70 % of the cost is" in found.ruled_out["network"]
+    assert {"cpu_quota", "debug_variables"} <= found.held.keys()
+
+
+def test_a_difference_that_was_seen_is_no_phase_to_acquit():
     found = examined(SLOW, QUICK, {"steps": 0.7, "tail": 0.3})
 
-    assert "bytecode" not in found.held
-    assert "cannot slow down the steps, where 70 % of the cost is" in found.ruled_out["bytecode"]
-    assert {"cpu_quota", "debug_variables"} <= found.held.keys()
+    assert found.held["bytecode"].given  # whatever a prefix of compiled files can slow down
+    assert found.held["bytecode"].weight < examined(SLOW, QUICK, {"start-up": 1.0}).held["bytecode"].weight
+
+
+def test_an_option_that_was_given_is_a_suspect_whatever_speaks_against_it():
+    slow = Side(
+        "runc",
+        "runc",
+        {"quota": 2.0, "cpu_shares": 4096, "memory": 1 << 40},
+        {"device.memory_bytes": 1 << 30},
+        THROTTLED,
+    )
+    found = examined(replace(slow, metrics={"wall_s": 9}), QUICK).held
+
+    assert {"cpu_quota", "cpu_weight", "memory_limit"} <= found.keys()
+    assert all(found[name].given for name in ("cpu_quota", "cpu_weight", "memory_limit"))
+    assert found["cpu_quota"].without == {"quota": None} and found["cpu_quota"].added == {"quota": 2.0}
+    assert "it was given: quota is 2.0; its quota of 2 cores was never used up." in found["cpu_quota"].evidence
+
+
+def test_the_most_that_are_tried_leave_out_none_that_was_given():
+    others = {f"other-{n}": suspicion(0.9, **{f"A{n}": "1"}) for n in range(MOST_TRIED + 2)}
+    given = {f"given-{n}": replace(suspicion(0.1, **{f"B{n}": "1"}), given=True) for n in range(3)}
+    wanted = search(**others, **given)
+
+    assert wanted.candidates() == [f"other-{n}" for n in range(MOST_TRIED)] + [*given]
+    wanted.learn({"other-0": "not it"})
+    assert f"other-{MOST_TRIED}" not in wanted.candidates() and {*given} < {*wanted.candidates()}
+
+
+def test_a_change_of_many_things_that_makes_both_sides_the_same_is_located_and_never_tried():
+    both = Suspicion(0.6, "seen.", {"image": "/app-1"}, None, "cure", bundle=True)
+    wanted = Search(Level("runc", {"image": "/app-2"}), Level("runc", {"image": "/app-1"}), {"software": both})
+
+    assert wanted.candidates() == [] and wanted.next() == {}
+    assert wanted.located() == ["software"]
+    alone = Search(wanted.slow, Level("bare", {}), {"software": both})
+    assert alone.candidates() == ["software"] and alone.located() == []
 
 
 def test_a_cause_of_the_start_is_suspected_where_that_is_slower_and_ranked_by_it():
@@ -100,7 +144,7 @@ def test_arguments_of_a_side_are_merged_as_its_variables_are():
 
 def test_sides_of_two_stores_are_run_again_with_the_options_that_they_were_recorded_with():
     ours = Side("a", "runc", {}, {"command.words": ["app", "--threads", "16", "--port", "1"], "env.A": "1"})
-    theirs = Side("b", "runc", {}, {"command.words": ["app", "--port", "2", "--mode", "a"]})
+    theirs = Side("b", "runc", {}, {"command.words": ["app", "--port", "2", "--mode", "a"], "variables": {}})
     slow, quick = with_recorded_variables(Level("runc", {}), Level("runc", {}), ours, theirs)
 
     assert slow.fields == {"env": {"A": "1"}}

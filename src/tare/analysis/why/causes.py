@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +25,7 @@ from tare.records.model import Record, grouped, is_usable, usable_trials
 
 Role: TypeAlias = str
 QUICK, SLOW = "quick", "slow"
-Outcome: TypeAlias = Literal["the cause", "a part", "not it", "cannot tell"]
+Outcome: TypeAlias = Literal["the cause", "a part", "located", "not it", "cannot tell"]
 
 STEP, WHOLE, START = "step_mean_s", "wall_s", "startup_s"
 _PARTS = (  # the parts of a step, and the figures that tell them, the first that both sides have
@@ -90,6 +90,11 @@ class Answer:
         return tuple(sorted(found, key=lambda each: (each.outcome != "the cause", -(each.share or 0.0))))
 
     @property
+    def located(self) -> tuple[Tried, ...]:
+        """Those that exchange many things at once and took cost with them: it is among those things."""
+        return tuple(each for each in self.tried if each.outcome == "located")
+
+    @property
     def remainder(self) -> Comparison | None:
         """What is left without all that was found, against the other side; None where nothing was removed."""
         lefts = [each.left for each in self.tried if each.outcome in ("the cause", "a part") and each.left is not None]
@@ -120,6 +125,7 @@ class Answer:
         return {
             **asdict(self),
             "causes": [each.cause for each in self.causes],
+            "located": [each.cause for each in self.located],
             "explained": self.explained,
         }
 
@@ -239,12 +245,13 @@ class Wave:
         return list(dict.fromkeys(role.partition(" ")[2] for role in self.roles if role not in (QUICK, SLOW)))
 
 
-def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -> Answer:
+def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None, bundles: Collection[str] = ()) -> Answer:
     """What the trials of both sides, and of each intervention, show.
 
     An intervention is compared with the sides of its own wave. All waves that have the slow side as it was found tell
     how much slower it is. Each question is one family over all waves (Holm): does removing a cause help, what is then
-    left, does it bring the cost to the other side, and what is left where several were removed before.
+    left, does it bring the cost to the other side, and what is left where several were removed before. `bundles`:
+    causes whose removal exchanges many things at once, which are located and never named.
     """
     name = metric or judged_metric([record for wave in waves for record in wave.records])
     sides = [
@@ -274,7 +281,9 @@ def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None) -
     for n, cause in tried:  # who was tried twice is told by the second time, when a larger cost had been removed
         base = total if waves[n].is_whole else judged[n, SLOW, QUICK]
         same = waves[n].are_same(without(cause), QUICK)
-        found[cause] = _tried(cause, n, judged, total, base, alone=waves[n].is_whole, same=same)
+        each = _tried(cause, n, judged, total, base, alone=waves[n].is_whole, same=same)
+        costs = cause in bundles and each.outcome in ("the cause", "a part")
+        found[cause] = replace(each, outcome="located") if costs else each
     return Answer(name, total, tuple(found.values()), _cured(waves, found, judged))
 
 

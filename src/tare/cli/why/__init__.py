@@ -219,11 +219,13 @@ class Explained:
     suspects: Suspects
     answer: Answer | None = None  # None where there is nothing to explain
     untried: tuple[str, ...] = ()  # suspects that were not tried, since the cost was explained before
+    located: tuple[str, ...] = ()  # suspects that are all that the sides differ in, so that the cost is in them
 
     @property
     def unexplained(self) -> bool:
         """Whether there is a sure cost that no cause explains."""
-        return self.answer is not None and self.total.verdict == "slower" and not self.answer.explained
+        found = self.answer
+        return found is not None and self.total.verdict == "slower" and not (found.explained or found.located)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -231,6 +233,7 @@ class Explained:
             "phases": [asdict(each) for each in self.phases],
             **suspects_json(self.suspects),
             **({} if self.answer is None else {"answer": self.answer.as_json(), "not_tried": self.untried}),
+            "located": self.located,
         }
 
 
@@ -242,7 +245,7 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
 
     slow_level = Level(platform, fields)
     sides = {QUICK: run.quick, SLOW: slow_level}
-    most = 2 + 2 * MOST_TRIED + MOST_TRIED
+    most = 2 + 3 * (MOST_TRIED + len(fields))
     say(
         f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice that where they leave it open; up to "
         f"{2 * run.repeat} of them to see what is slower. It ends as soon as the cost is explained, and each part says "
@@ -273,7 +276,8 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
         first = run.tried(search, waves, first)
     tried = {each.cause for each in first.tried}  # some may be candidates again, for a wave that was not needed
     untried = tuple(name for name in search.candidates() if name not in tried)
-    return replace(found, total=first.total, answer=first, untried=untried)
+    located = () if first.explained else tuple(search.located())
+    return replace(found, total=first.total, answer=first, untried=untried, located=located)
 
 
 def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tuple[list[Wave], Answer]:
@@ -304,7 +308,7 @@ def _tell_suspects(found: Explained, sides: tuple[str, str], look: bool) -> None
     click.echo(phases_text(found.total, found.phases, width(), sides, look), err=True)
     titles = found.suspects.titles()
     about = {name: f"{titles[name]}: {each.evidence}" for name, each in found.suspects.held.items()}
-    click.echo(suspects_text(about, found.suspects.ruled_out, width()), err=True)
+    click.echo(suspects_text(about, found.suspects.ruled_out, width(), found.suspects.not_looked), err=True)
 
 
 def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, folder: Path, as_json: bool) -> None:
@@ -317,7 +321,7 @@ def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, 
     else:
         unsure = "" if found.answer.total.verdict == "slower" else "the cost is not sure."
         spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else unsure)
-        about = told(found.suspects, spared, found.suspects.ruled_out, found.phases)
+        about = told(found.suspects, spared, found.suspects.ruled_out, found.phases, found.located)
         click.echo(answer_text(found.answer, about, width(), sides))
 
 

@@ -93,12 +93,12 @@ class Trying:
             stage = f"tried-{len(waves)}"
             waves.append(self.wave(stage, sides, is_whole=not search.removed))
             metric = found.metric if found else metric
-            found = answer(waves, margin=self.margin, metric=metric)
+            found = answer(waves, margin=self.margin, metric=metric, bundles=search.bundles)
             if doubtful := found.open_for(waves[-1].causes()):
                 listed = " and ".join(doubtful)
                 say(f"{listed} may cost something, but {self.repeat} blocks do not make sure: as many again.")
                 waves[-1] = waves[-1].joined(self.wave(f"{stage}-again", sides, is_whole=not search.removed))
-                found = answer(waves, margin=self.margin, metric=metric)
+                found = answer(waves, margin=self.margin, metric=metric, bundles=search.bundles)
             search.learn({each.cause: each.outcome for each in found.tried if each.cause in waves[-1].causes()})
             if found.explained and search.checked:
                 break
@@ -294,7 +294,7 @@ def explain_stores(
         about = {name: f"{titles[name]}: {each.evidence} Cure: {each.cure}" for name, each in suspects.held.items()}
         if found.load:
             about = {"load": "the requests differ, see 1. Cure: run both with the same load.", **about}
-        click.echo(suspects_text(about, suspects.ruled_out, width()))
+        click.echo(suspects_text(about, suspects.ruled_out, width(), suspects.not_looked))
     if not suspects.held and not found.load and found.total.verdict == "slower":
         say("3. Not explained: nothing that was recorded differs. Program, data, or what else the device did may have.")
     elif trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json)):
@@ -316,15 +316,30 @@ def side(name: str, settings: Mapping[str, Any], records: Sequence[Record]) -> S
 
 def suspects_json(suspects: Suspects) -> dict[str, Any]:
     held = {name: asdict(each) for name, each in suspects.held.items()}
-    return {"suspects": held, "ruled_out": suspects.ruled_out}
+    return {"suspects": held, "ruled_out": suspects.ruled_out, "not_looked_at": suspects.not_looked}
 
 
-def told(suspects: Suspects, spared: Mapping[str, str], ruled_out: Mapping[str, str], phases: Sequence[Phase]) -> Told:
+def told(
+    suspects: Suspects,
+    spared: Mapping[str, str],
+    ruled_out: Mapping[str, str],
+    phases: Sequence[Phase],
+    located: Sequence[str] = (),
+) -> Told:
     """What an answer is told with; `spared`: why some were not tried, beside those that cannot be."""
     from tare.report.text.why import Told
 
     cannot = {name: each.untried for name, each in suspects.held.items() if each.untried}
-    return Told(suspects.titles(), suspects.evidence(), suspects.cures(), {**cannot, **spared}, ruled_out, phases)
+    return Told(
+        suspects.titles(),
+        suspects.evidence(),
+        suspects.cures(),
+        {**cannot, **spared},
+        ruled_out,
+        phases,
+        suspects.not_looked,
+        tuple(located),
+    )
 
 
 def _try(

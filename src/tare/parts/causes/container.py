@@ -10,7 +10,7 @@ from typing import ClassVar
 from tare.base.text import size_text
 from tare.parts.causes.cpu import stopped_s
 from tare.parts.causes.variables import ALLOCATION, env_cure, suspected_variables
-from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+from tare.parts.protocols import Cause, Json, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 _SLOW = {"fuse": 0.7, "fuse.": 0.7, "9p": 0.8, "virtiofs": 0.6, "nfs": 0.6, "nfs4": 0.6, "cifs": 0.6, "overlay": 0.2}
 
@@ -21,15 +21,26 @@ class RootFiles(Cause):
     title: ClassVar[str] = "the container's file system"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         kinds = {
-            name: (slow.facts.get(f"file_system.{name}"), quick.facts.get(f"file_system.{name}"))
-            for name in ("work", "tmp")
+            name: (slow.seen(f"file_system.{name}"), quick.seen(f"file_system.{name}")) for name in ("work", "tmp")
         }
-        differing = {name: pair for name, pair in kinds.items() if pair[0] and pair[1] and pair[0] != pair[1]}
+        not_seen = unseen(*(each for pair in kinds.values() for each in pair))
+        differing = {
+            name: (one.value, other.value)
+            for name, (one, other) in kinds.items()
+            if isinstance(one, Known) and isinstance(other, Known) and one != other
+        }
+        folders = slow.variable("TMPDIR"), quick.variable("TMPDIR")
         ours, theirs = slow.env("TMPDIR"), quick.env("TMPDIR")
+        if unseen(*folders):
+            ours = theirs = None
         if not differing and ours == theirs:
-            return RuledOut("working folder and temporary files lie on the same kinds of file system.")
+            return (
+                not_seen
+                or unseen(*folders)
+                or RuledOut("working folder and temporary files lie on the same kinds of file system.")
+            )
         weights = [
             weight for kind, _ in differing.values() for start, weight in _SLOW.items() if str(kind).startswith(start)
         ]
@@ -68,6 +79,7 @@ class ColdLayers(Cause):
             return RuledOut(f"{ours:.0f} pages came from the disk, {theirs:.0f} on the other side.")
         evidence = "the first container after a pull reads its files from the disk; how much it read is not known."
         return Suspicion(
+            guess=not counted,
             weight=0.6 if counted else 0.15,
             evidence=f"{ours:.0f} major faults, {theirs:.0f} on the other side." if counted else evidence,
             without={"warm": True},
@@ -81,11 +93,12 @@ class IoLimit(Cause):
 
     title: ClassVar[str] = "the I/O limit"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
+    option: ClassVar[str] = "io_rate"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         rate = slow.fields.get("io_rate")
         if not rate or rate == quick.fields.get("io_rate"):
-            return RuledOut("no limit on its reads and writes is known.")
+            return RuledOut("it was started without a limit on its reads and writes, or both sides with the same.")
         waited, others = (side.metrics.get("wall_s", 0.0) - side.metrics.get("cpu_s", 0.0) for side in (slow, quick))
         waits = f"; it waited for {waited:.1f} s, {others:.1f} s on the other side" if slow.metrics else ""
         return Suspicion(
@@ -102,11 +115,12 @@ class MemoryLimit(Cause):
 
     title: ClassVar[str] = "the memory limit"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    option: ClassVar[str] = "memory"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         limit = slow.number("cgroup.memory_limit_bytes") or slow.fields.get("memory")
         if not limit:
-            return RuledOut("it has no memory limit.")
+            return unseen(slow.seen("cgroup.memory_limit_bytes")) or RuledOut("it has no memory limit.")
         held = size_text(float(limit))
         if limit == (quick.number("cgroup.memory_limit_bytes") or quick.fields.get("memory")):
             return RuledOut(f"both sides have a limit of {held}.")
@@ -136,11 +150,12 @@ class SharedMemory(Cause):
 
     title: ClassVar[str] = "the size of /dev/shm"
     phases: ClassVar[frozenset[str]] = frozenset({"data", "tail"})
+    option: ClassVar[str] = "shm"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         ours, theirs = (side.fields.get("shm") or side.number("shm.bytes") for side in (slow, quick))
         if ours is None:
-            return RuledOut("the size of its /dev/shm is not known.")
+            return NotLooked("the size of its /dev/shm is not known.")
         if ours == theirs:
             return RuledOut(f"/dev/shm has {size_text(float(ours))} on both sides.")
         if float(ours) > 4 * DOCKERS_OWN and (theirs is None or float(ours) >= theirs / 4):
@@ -160,9 +175,9 @@ class Allocator(Cause):
 
     title: ClassVar[str] = "the memory allocator"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         found = suspected_variables(slow, quick, ALLOCATION)
-        if found is not None:
+        if isinstance(found, Suspicion):
             return found
         ours, theirs = (side.metrics.get("minor_faults", 0.0) for side in (slow, quick))
         if ours > 1.5 * theirs + 10_000 and slow.facts.get("libc") == quick.facts.get("libc"):
@@ -172,8 +187,11 @@ class Allocator(Cause):
                 evidence=f"{ours:,.0f} page faults, {theirs:,.0f} on the other side.",
                 without={"env": fixed},
                 cure=" ".join(f"-e {name}={value}" for name, value in fixed.items()),
+                guess=True,
             )
-        return RuledOut("allocator settings and page faults are the same on both sides.")
+        if not all("minor_faults" in side.metrics for side in (slow, quick)):
+            found = found or NotLooked("page faults of a side were not counted.")
+        return found or RuledOut("allocator settings and page faults are the same on both sides.")
 
 
 _BYPASS = "process.Speculation_Store_Bypass"
@@ -184,6 +202,7 @@ class Seccomp(Cause):
 
     title: ClassVar[str] = "the seccomp filter"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    option: ClassVar[str] = "seccomp_profile"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         if str(slow.facts.get("process.Seccomp", "2")) == "0":
@@ -201,6 +220,7 @@ class Seccomp(Cause):
             weight=0.8 if mitigated else 0.5 if own else 0.15 if calls else 0.1,
             evidence=evidence,
             without=_without(slow),
+            guess=not (mitigated or own),
             cure="--security-opt seccomp=unconfined (or a newer kernel: spec_store_bypass_disable=prctl)",
         )
 
@@ -229,38 +249,68 @@ _LIMITS = ("memlock", "nofile", "nproc", "stack")
 
 
 class Ulimits(Cause):
-    """Limits of a process: pinned memory needs locked pages, and a loader with many files needs descriptors."""
+    """Limits of a process: a low one stops a loader with many files or pinned memory, a high one costs programs that
+    close, or make room for, every descriptor that there may be.
+    """
 
     title: ClassVar[str] = "a limit of the process (ulimit)"
-    phases: ClassVar[frozenset[str]] = frozenset({"data", "gpu"})
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        lower = [name for name in _LIMITS if _soft(slow, name) < _soft(quick, name)]
-        if not lower:
-            return RuledOut("no limit of the process is lower than on the other side.")
-        told = ", ".join(f"{name} {_soft(slow, name):g} instead of {_soft(quick, name):g}" for name in lower)
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        sides = {name: (_limit(slow, name), _limit(quick, name)) for name in _LIMITS}
+        not_seen = next((missing for pair in sides.values() if (missing := unseen(*pair))), None)
+        differing = {
+            name: (one.value, other.value)
+            for name, (one, other) in sides.items()
+            if isinstance(one, Known) and isinstance(other, Known) and one != other
+        }
+        if not differing:
+            return not_seen or RuledOut("the limits of the process are the same on both sides.")
+        told = ", ".join(
+            f"{name} {_told(ours)} instead of {_told(theirs)}" for name, (ours, theirs) in differing.items()
+        )
+        lower = any(ours < theirs for ours, theirs in differing.values())
         own = slow.fields.get("ulimits") or {}
-        set_here = [name for name in lower if name in own]
-        kept = {name: value for name, value in own.items() if name not in set_here}
+        wanted = {name: _number(theirs) for name, (_, theirs) in differing.items()}
+        brought = {name: _number(ours) for name, (ours, _) in differing.items() if _may_have(quick, name, ours)}
+        kept = {name: value for name, value in own.items() if name not in differing}
+        kept |= {name: wanted[name] for name in differing if name not in own and _may_have(slow, name, wanted[name])}
+        movable = [name for name in differing if name in own or name in kept]
         return Suspicion(
-            weight=0.55 if set_here else 0.4,
+            weight=0.55 if lower and set(own) & set(differing) else 0.4,
             evidence=f"{told}.",
-            without={"ulimits": kept or None} if set_here else None,
-            added={"ulimits": {name: own[name] for name in set_here}} if set_here else None,
-            cure=" ".join(f"--ulimit {name}={_number(_soft(quick, name))}" for name in lower),
-            untried="" if set_here else "these limits are not of this container's options (`ulimits`).",
+            without={"ulimits": kept or None} if movable else None,
+            added={"ulimits": brought} if brought else None,
+            cure=" ".join(f"--ulimit {name}={value}" for name, value in wanted.items()),
+            untried="" if movable or brought else "these limits cannot be set for this container alone.",
         )
 
 
+def _told(limit: float) -> str:
+    return "without a limit" if limit == math.inf else f"{limit:.0f}"
+
+
 def _number(limit: float) -> int:
-    return -1 if limit == float("inf") else int(limit)
+    return -1 if limit == math.inf else int(limit)
 
 
-def _soft(side: Side, name: str) -> float:
-    found = side.facts.get(f"limits.{name}")
-    value = found[0] if isinstance(found, (list, tuple)) and found else None
-    value = (side.fields.get("ulimits") or {}).get(name, value)  # the option is the workload's, the fact its place's
-    return float("inf") if value is None or value < 0 else float(value)
+def _limit(side: Side, name: str) -> Observation:
+    """The soft limit; the option is the workload's, the fact its place's."""
+    if name in (own := side.fields.get("ulimits") or {}):
+        return _as_limit(own[name])
+    found = side.seen(f"limits.{name}")
+    return _as_limit(found.value[0]) if isinstance(found, Known) else found
+
+
+def _as_limit(value: Json) -> Known:
+    return Known(math.inf if value < 0 else float(value))
+
+
+def _may_have(side: Side, name: str, limit: float) -> bool:
+    """Whether its processes may set this limit without rights: none above the hard one."""
+    found = side.seen(f"limits.{name}")
+    hard = _as_limit(found.value[1]).value if isinstance(found, Known) else 0.0
+    return float(math.inf if limit < 0 else limit) <= hard
 
 
 class Network(Cause):
@@ -269,19 +319,20 @@ class Network(Cause):
     title: ClassVar[str] = "the missing network"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         if slow.fields.get("network") == "host" or slow.platform == "bare":
             return RuledOut("it has the network of the device.")
         if slow.platform == quick.platform and slow.fields.get("network") == quick.fields.get("network"):
             return RuledOut("both sides have the same network.")
         if not slow.metrics:  # every container that tare makes is without one, and most programs need none
-            return RuledOut("whether it waits for a network is seen only in a run.")
+            return NotLooked("whether it waits for a network is seen only in a run.")
         waits, others = _waited_s(slow), _waited_s(quick)
         if waits < others + 0.5:
             return RuledOut("it does not wait longer than the other side.")
         return Suspicion(
             weight=0.4,
             evidence=f"it waited for {waits:.1f} s without using the CPU, {others:.1f} s on the other side.",
+            guess=True,
             without={"network": "host"},
             cure="--network host, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
         )
@@ -303,17 +354,20 @@ class Output(Cause):
     title: ClassVar[str] = "its output, which goes through the engine"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         printed = slow.number("output.bytes") or 0.0
         if slow.platform not in ENGINES:
             return RuledOut("its output goes through no engine.")
         if slow.env("TARE_OUTPUT"):
             return RuledOut("its output goes to a file.")
+        if not slow.metrics and not printed:
+            return NotLooked("how much it prints is seen only in a run.")
         if printed < MUCH_BYTES:
             return RuledOut(f"it prints {size_text(printed) if printed else 'little'}.")
         return Suspicion(
             weight=0.6,
             evidence=f"it prints {size_text(printed)} or more in a run, through the engine.",
+            guess=True,
             without={"env": {"TARE_OUTPUT": "/dev/null"}},
             cure="less output (`> FILE` in the container, a progress bar that is off), or --log-driver none, "
             "--log-opt mode=non-blocking",

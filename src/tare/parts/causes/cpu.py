@@ -10,7 +10,7 @@ from typing import ClassVar
 from tare.base.text import options_in
 from tare.drivers.cgroups.limits import PERIOD_US
 from tare.parts.causes.variables import POOLS, THREAD_OPTION, suspected_arguments, suspected_variables
-from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
+from tare.parts.protocols import Cause, Json, Known, NotLooked, RuledOut, Side, Suspicion, unseen
 
 _LLAMA = {"-t": "--threads", "-tb": "--threads-batch"}  # short forms, in programs of llama.cpp's own
 # Servers, the names of their options, and the share of the host's cores that each takes by default.
@@ -25,7 +25,7 @@ class Threads(Cause):
 
     title: ClassVar[str] = "the number of threads"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         cores = slow.cores
         given, enough = thread_options(slow), max(1, math.ceil(cores or 1))
         same = thread_options(quick)
@@ -35,10 +35,10 @@ class Threads(Cause):
             suspected_variables(slow, quick, _table(slow, cores)),
             None if cores is None else _too_many(slow, cores, too_many),
         ]
-        if held := [each for each in found if each is not None]:
+        if held := [each for each in found if isinstance(each, Suspicion)]:
             return reduce(_both, held)
         if cores is None:
-            return RuledOut("how many cores it may use is not known.")
+            return NotLooked("how many cores it may use is not known.")
         counted = threads = slow.number("torch.threads")
         if threads is None and given and _known(slow):
             threads = float(max(given.values()))
@@ -46,12 +46,15 @@ class Threads(Cause):
             named = [float(value) for name in POOLS if (value := slow.env(name)) and value.isdigit()]
             # What a library takes that asks for the host's cores.
             threads = max(named) if named else slow.number("place.host_cores")
-        if threads is None or threads <= enough:
-            count = "not more" if threads is None else f"{threads:.0f}"
-            return RuledOut(f"{count} threads on {cores_text(cores)}.")
+        if threads is None:
+            return NotLooked("how many threads it has was not counted.")
+        if threads <= enough:
+            missing = next((each for each in found if isinstance(each, NotLooked)), None)
+            return missing or RuledOut(f"{threads:.0f} threads on {cores_text(cores)}.")
         fixed = {name: str(max(1, math.floor(cores))) for name in POOLS}
         share = throttled_share(slow)
         return Suspicion(
+            guess=counted is None,
             weight=(0.9 if share else 0.6) if counted else 0.3,
             evidence=f"{threads:.0f} threads{'' if counted else ' (not counted)'} on {cores_text(cores)}"
             f"{_stopped(slow)}.",
@@ -167,11 +170,12 @@ class CpuQuota(Cause):
 
     title: ClassVar[str] = "the CPU quota"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    option: ClassVar[str] = "quota"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         quota = slow.fields.get("quota") or slow.number("cgroup.cpu_quota_cores")
         if quota is None:
-            return RuledOut("it has no CPU quota.")
+            return unseen(slow.seen("cgroup.cpu_quota_cores")) or RuledOut("it has no CPU quota.")
         if quota == (quick.fields.get("quota") or quick.number("cgroup.cpu_quota_cores")):
             return RuledOut(f"both sides have a quota of {cores_text(float(quota))}.")
         periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
@@ -195,12 +199,16 @@ class CpuSet(Cause):
 
     title: ClassVar[str] = "the cores that it may run on"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    option: ClassVar[str] = "cpuset"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        ours, theirs = (str(side.facts.get("process.Cpus_allowed_list") or "") for side in (slow, quick))
-        pinned = slow.fields.get("cpuset") or ours
-        if slow.fields.get("cpuset") == quick.fields.get("cpuset") and (ours == theirs or not ours):
-            return RuledOut("both sides may run on the same cores.")
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        ours, theirs = (side.seen("process.Cpus_allowed_list") for side in (slow, quick))
+        pinned = slow.fields.get("cpuset") or (ours.value if isinstance(ours, Known) else "")
+        if slow.fields.get("cpuset") == quick.fields.get("cpuset"):
+            if missing := unseen(ours, theirs):
+                return missing
+            if ours == theirs:
+                return RuledOut("both sides may run on the same cores.")
         nodes = {side.facts[_NODES] for side in (slow, quick) if _NODES in side.facts}
         return Suspicion(
             weight=0.7,
@@ -219,6 +227,7 @@ class CpuWeight(Cause):
 
     title: ClassVar[str] = "the CPU weight beside busy neighbours"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    option: ClassVar[str] = "cpu_shares"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
         ours = float(slow.fields.get("cpu_shares") or slow.number("cgroup.cpu_shares") or USUAL)

@@ -6,7 +6,7 @@ import re
 from typing import ClassVar
 
 from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
-from tare.parts.protocols import Cause, Json, RuledOut, Side, Suspicion
+from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
 
 # What is known to cost, heaviest first: a key of the fingerprint, what it is called.
 _BUILDS = (
@@ -22,6 +22,7 @@ _BUILDS = (
     (r"numpy\.version", "another NumPy", 0.4),
     (r"python\.version", "another Python", 0.5),
 )
+_MOST_NAMED = 8  # differences of two images that are listed
 
 
 class Software(Cause):
@@ -30,19 +31,24 @@ class Software(Cause):
     title: ClassVar[str] = "the image's software"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         found = [(weight, what, key) for pattern, what, weight in _BUILDS for key in _differing(pattern, slow, quick)]
         ours, theirs = (side.fields.get("image") or side.fields.get("dockerfile") for side in (slow, quick))
         if not ours and not found:
             return RuledOut("both sides run the software of this device.")
         if ours == theirs and not found:
             return RuledOut("both sides run the software of the image.")
-        if not found and slow.facts and quick.facts and not theirs:
-            return RuledOut("Python, C library, torch, NumPy and BLAS are the same on both sides.")
-        unknown = (0.2, "the images differ in something else than Python, C library, torch, NumPy and BLAS", "")
-        weight, what, key = max(found, default=unknown if theirs else (0.3, "software of its own", ""))
+        recorded = unseen(slow.seen("python.version"), quick.seen("python.version")) is None
+        unknown = "the images differ in something else than Python, C library, torch, NumPy and BLAS"
+        if not theirs:
+            unknown = "Python, C library, torch, NumPy and BLAS are the same on both sides, other files may not be"
+        if not recorded:
+            unknown = "which software it has was not recorded"
+        weight, what, key = max(found, default=(0.2, unknown, ""))
         held = f": {key} is {slow.facts.get(key)}, {quick.facts.get(key)} on the other side" if key else ""
-        more = f" ({len(found) - 1} more differences)" if len(found) > 1 else ""
+        others = [f"{name} ({slow.facts[name]}, {quick.facts[name]})" for _, _, name in found if name != key]
+        more = f"; also {', '.join(others[:_MOST_NAMED])}" if others else ""
+        more += f" and {len(others) - _MOST_NAMED} more" if len(others) > _MOST_NAMED else ""
         cure = "the same versions as on the other side"
         if ours and not theirs:
             cure = "build the image from the same versions: `tare device image` makes one of this device's own software"
@@ -54,6 +60,8 @@ class Software(Cause):
             without=_with_other(quick) if ours else None,
             cure=cure,
             untried="" if ours else "the software of the other side is not at hand.",
+            guess=not found,
+            bundle=bool(theirs) or not found,
         )
 
 
@@ -74,8 +82,9 @@ class InstructionSet(Cause):
 
     title: ClassVar[str] = "the vector instructions in use"
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        if (found := suspected_variables(slow, quick, INSTRUCTIONS)) is not None:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        found = suspected_variables(slow, quick, INSTRUCTIONS)
+        if isinstance(found, Suspicion):
             return found
         ours, theirs = (slow.facts.get("torch.cpu_capability"), quick.facts.get("torch.cpu_capability"))
         if ours and theirs and ours != theirs:
@@ -85,7 +94,7 @@ class InstructionSet(Cause):
                 cure=f"-e ATEN_CPU_CAPABILITY={str(theirs).lower()}, or the same build of torch",
                 without={"env": {"ATEN_CPU_CAPABILITY": str(theirs).lower()}},
             )
-        return RuledOut("the libraries use the same instructions on both sides.")
+        return found or RuledOut("the libraries use the same instructions on both sides.")
 
 
 _GPU_KEYS = {
@@ -103,11 +112,13 @@ class GpuMath(Cause):
     title: ClassVar[str] = "how the GPU computes"
     phases: ClassVar[frozenset[str]] = frozenset({"gpu"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         if not any(key.startswith("torch.gpu") for key in slow.facts):
-            return RuledOut("no GPU was used.")
+            return unseen(slow.seen("kernel")) or RuledOut("no GPU was used.")
         pairs = {name: (slow.facts.get(key), quick.facts.get(key)) for key, name in _GPU_KEYS.items()}
-        differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        if not any(key.startswith("torch.gpu") for key in quick.facts):
+            return NotLooked("which GPU the other side used was not recorded.")
+        differing = {name: pair for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
         if not differing:
             return RuledOut("TF32, cudnn.benchmark, CUDA, cuDNN and GPU are the same on both sides.")
         told = "; ".join(f"{name} is {ours}, {theirs} on the other side" for name, (ours, theirs) in differing.items())
@@ -128,11 +139,11 @@ class Architecture(Cause):
     title: ClassVar[str] = "the image's architecture"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         ours, theirs = (str(side.facts.get("machine") or "") for side in (slow, quick))
         ours, theirs = _SAME.get(ours, ours), _SAME.get(theirs, theirs)
         if not ours or not theirs:
-            return RuledOut("the architecture of a side is not known.")
+            return NotLooked("the architecture of a side is not known.")
         if ours == theirs:
             return RuledOut(f"both sides run code for {ours}.")
         return Suspicion(
@@ -162,8 +173,11 @@ class DeviceState(Cause):
     title: ClassVar[str] = "the state of the device"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        differing = [key for key in _STATES if slow.facts.get(key) != quick.facts.get(key)]
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        both = [key for key in _STATES if unseen(slow.seen(key), quick.seen(key)) is None]
+        differing = [key for key in both if slow.facts[key] != quick.facts[key]]
+        if not differing and not all("device.kernel" in side.facts for side in (slow, quick)):
+            return NotLooked("the device of a side was not recorded.")
         if not differing:
             return RuledOut("both sides ran on the same device in the same state.")
         told = "; ".join(

@@ -6,11 +6,11 @@ A cause is a table. Its suspicion is every variable or option of the table that 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, TypeAlias
 
 from tare.base.text import options_in
-from tare.parts.protocols import Cause, RuledOut, Side, Suspicion
+from tare.parts.protocols import Absent, Cause, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 Table: TypeAlias = Mapping[str, tuple[str, float]]
 
@@ -114,15 +114,17 @@ _HARMLESS = (
 )  # fmt: skip
 
 
-def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | None:
-    """Those of these variables that the sides have differently, set on the slow side as on the other one."""
-    differing = [name for name in costly if slow.env(name) != quick.env(name)]
+def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | NotLooked | None:
+    """Those of these variables that the sides have differently, set on the slow side as on the other one.
+
+    None where all were looked at on both sides and none differs.
+    """
+    sides = {name: _on_both(name, slow, quick) for name in costly}
+    not_seen = {name: unseen(*pair) for name, pair in sides.items()}
+    differing = [name for name, pair in sides.items() if not_seen[name] is None and pair[0] != pair[1]]
     if not differing:
-        return None
-    told = "; ".join(
-        f"{name}={slow.env(name)} ({costly[name][0]})" if slow.env(name) is not None else f"{name} is not set"
-        for name in differing
-    )
+        return next((each for each in not_seen.values() if each is not None), None)
+    told = "; ".join(_as_told(name, sides[name][0], costly[name][0]) for name in differing)
     restored = {name: quick.env(name) for name in differing}
     return Suspicion(
         weight=max(costly[name][1] for name in differing),
@@ -131,6 +133,18 @@ def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | N
         added={"env": {name: slow.env(name) for name in differing}},
         cure=env_cure(restored),
     )
+
+
+def _on_both(name: str, slow: Side, quick: Side) -> tuple[Observation, Observation]:
+    """What a user gave to one side alone counts as not set on the other one, if nobody looked there."""
+    ours, theirs = slow.variable(name), quick.variable(name)
+    if name in (slow.fields.get("env") or {}) and isinstance(theirs, NotLooked):
+        return ours, Absent()
+    return ours, theirs
+
+
+def _as_told(name: str, seen: Observation, what: str) -> str:
+    return f"{name}={seen.value} ({what})" if isinstance(seen, Known) else f"{name} is not set"
 
 
 def suspected_arguments(slow: Side, quick: Side, costly: Table) -> Suspicion | None:
@@ -167,7 +181,7 @@ class Bytecode(Cause):
     title: ClassVar[str] = "Python's compiled files"
     phases: ClassVar[frozenset[str]] = frozenset({"start"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         return suspected_variables(slow, quick, COMPILED) or RuledOut("both sides may keep compiled files.")
 
 
@@ -177,7 +191,7 @@ class Caches(Cause):
     title: ClassVar[str] = "caches that go with the container"
     phases: ClassVar[frozenset[str]] = frozenset({"start"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         found = suspected_variables(slow, quick, FOLDERS)
         return found or RuledOut("both sides keep their caches in the same folders.")
 
@@ -188,7 +202,7 @@ class DebugVariables(Cause):
     title: ClassVar[str] = "a variable for debugging"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         return suspected_variables(slow, quick, DEBUG) or RuledOut("no variable that switches on checks differs.")
 
 
@@ -198,7 +212,7 @@ class Interconnect(Cause):
     title: ClassVar[str] = "the way that ranks talk to each other"
     phases: ClassVar[frozenset[str]] = frozenset({"compute", "gpu"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         return suspected_variables(slow, quick, RANKS) or RuledOut("no setting of NCCL or Gloo differs.")
 
 
@@ -208,10 +222,14 @@ class OtherVariables(Cause):
     title: ClassVar[str] = "a variable of the program's own"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
-        seen = {*_recorded(slow), *_recorded(quick)}
-        table = dict.fromkeys(sorted(seen - _KNOWN - {*_HARMLESS}), ("no cause of the catalogue knows it", 0.35))
-        return suspected_variables(slow, quick, table) or RuledOut("no other variable is known to differ.")
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        given = {*(slow.fields.get("env") or {}), *(quick.fields.get("env") or {})}
+        others = (slow.variables() | quick.variables()) - _KNOWN - ({*_HARMLESS} - given)
+        table = dict.fromkeys(sorted(others), ("no cause of the catalogue knows it", 0.35))
+        found = suspected_variables(slow, quick, table)
+        if found is None and (missing := unseen(slow.variable("PATH"), quick.variable("PATH"))):
+            return NotLooked(f"not all variables were recorded: {missing.reason}")
+        return found or RuledOut("no other variable differs.")
 
 
 class OtherArguments(Cause):
@@ -220,14 +238,11 @@ class OtherArguments(Cause):
     title: ClassVar[str] = "an option of the command"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         if not (slow.words() and quick.words()):
-            return RuledOut("no command line is known.")
+            return NotLooked("no command line is known.")
         seen = {*options_in(slow.words()), *options_in(quick.words())}
-        others = sorted(name for name in seen - {*PLACES} if not THREAD_OPTION.fullmatch(name))
+        elsewhere = {*PLACES} - {*(slow.fields.get("arguments") or {})}
+        others = sorted(name for name in seen - elsewhere if not THREAD_OPTION.fullmatch(name))
         table = dict.fromkeys(others, ("no cause of the catalogue knows it", 0.35))
         return suspected_arguments(slow, quick, table) or RuledOut("no other option of the command differs.")
-
-
-def _recorded(side: Side) -> Iterable[str]:
-    return (*(side.fields.get("env") or {}), *(key[4:] for key in side.facts if key.startswith("env.")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tare.analysis.model import Comparison
@@ -181,13 +181,17 @@ def _phase(each: Phase, unit: str) -> str:
     return _PHASE[each.name].format(unit=unit)
 
 
-def suspects_text(suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int) -> str:
+def suspects_text(
+    suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int, not_looked: Mapping[str, str] | None = None
+) -> str:
     """Step two: who is suspected, and who is not."""
     lines = ["2. Suspects, by what both sides recorded:" if suspects else "2. Suspects: none."]
     for name, about in suspects.items():
         lines += _indented(f"- {name}: {about}", width)
     if ruled_out:
         lines += _indented(f"ruled out: {', '.join(ruled_out)}", width)
+    if not_looked:
+        lines += _indented(f"not looked at: {', '.join(not_looked)}", width)
     return "\n".join(lines)
 
 
@@ -201,6 +205,8 @@ class Told:
     untried: Mapping[str, str]  # why a suspect was not tried
     ruled_out: Mapping[str, str]
     phases: Sequence[Phase] = ()  # where the time goes, the largest difference first
+    not_looked: Mapping[str, str] = field(default_factory=dict)
+    located: Sequence[str] = ()  # suspects that are all that the sides differ in
 
 
 def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = SIDES) -> str:
@@ -220,6 +226,10 @@ def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = 
     if told.ruled_out:
         lines += ["", "ruled out:"]
         for name, why in told.ruled_out.items():
+            lines += _indented(f"{name}: {why}", width)
+    if told.not_looked:
+        lines += ["", "not looked at:"]
+        for name, why in told.not_looked.items():
             lines += _indented(f"{name}: {why}", width)
     return "\n".join(lines)
 
@@ -257,6 +267,12 @@ def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> It
         so = "so there is no sure cost to explain; more blocks (--repeat) may show one."
         yield f"{total} ({interval}): {verdict_phrase(found.total)}, {so}"
         return
+    located = [*told.located, *(each.cause for each in found.located)]
+    if located and not found.causes:
+        named = in_words([told.titles[name] for name in located])
+        about = "; ".join(told.evidence[name].rstrip(".") for name in located)
+        yield f"{total}: it is in {named}, and what of it costs is not known: {about}."
+        return
     if not found.causes:
         whole = f"{total} ({effect_of(found.total)} {interval_of(found.total)})"
         where = [
@@ -291,7 +307,8 @@ def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> It
         yield f"All of them together: {_ratio(found.cured)} of {other}'s time."
     if not found.explained:
         left = "" if rest is None or rest.effect is None else f": {times_text(rest)} than {other} is left"
-        yield f"The rest is not explained{left}."
+        place = f" It is in {in_words([told.titles[name] for name in located])}." if located else ""
+        yield f"The rest is not explained{left}.{place}"
 
 
 def _only_together(each: Tried, other: str) -> str:

@@ -13,7 +13,7 @@ LLAMA = ("python", "-m", "llama_cpp.server", "--model", "tiny.gguf")
 
 
 def side(*words: str, cores: float = 1, host: int = 16, fields: dict[str, Any] | None = None, **facts: Any) -> Side:
-    known = {"place.usable_cores": cores, "place.host_cores": host, "command.words": list(words)}
+    known = {"place.usable_cores": cores, "place.host_cores": host, "command.words": list(words), "kernel": "6.1"}
     return Side(
         "runc", "runc", fields or {}, {**known, **{name.replace("_", ".", 1): each for name, each in facts.items()}}
     )

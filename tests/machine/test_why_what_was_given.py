@@ -1,0 +1,64 @@
+"""What the user gave is tried in either direction, and what nobody looked at is not ruled out, in real containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("TARE_", "PYTHONDONT"))}
+CLOSES = """\
+import os, resource
+from tare_inside import marks
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+for step in range(8):
+    marks.begin("step", step)
+    if os.fork() == 0:  # as daemons do it: every descriptor that there may be, open or not
+        for number in [*range(3, most)] * 8:
+            try:
+                os.close(number)
+            except OSError:
+                pass
+        os._exit(0)
+    os.wait()
+    marks.end("step", step)
+"""
+
+
+def why(folder: Path, *words: str, open_files: int = 512) -> dict[str, Any]:
+    """By a tare with a low soft limit of open files, as in a shell; others on the machine make no trial invalid."""
+    argv = [
+        sys.executable,
+        str(Path(__file__).with_name("undisturbed.py")),
+        "why",
+        "--no-layers",
+        "--json",
+        "--margin",
+        "20%",
+        "-o",
+        "why",
+        *words,
+    ]
+    limited = ["sh", "-c", f'ulimit -Sn {open_files}; exec "$@"', "sh", *argv]
+    env = {**PLAIN, "TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "lock")}
+    done = subprocess.run(limited, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.machine("runc", "root")
+@pytest.mark.alone
+def test_a_limit_of_open_files_that_is_too_high_is_named_with_the_lower_one(tmp_path: Path) -> None:
+    (tmp_path / "closes.py").write_text(CLOSES)
+    found = why(tmp_path, "--in", "runc", "--ulimit", "nofile=20000", "--", sys.executable, "closes.py")
+
+    tried = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
+    assert tried["ulimits"] == "the cause"
+    assert found["suspects"]["ulimits"]["cure"] == "--ulimit nofile=512"
+    assert found["suspects"]["ulimits"]["given"]
