@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from tare.analysis.statistics import median_estimate
 from tare.analysis.table import Table, label_column, read_table
 from tare.base.declare import STEP
 from tare.base.errors import StudyError, unknown_name
-from tare.base.text import unit_of
+from tare.base.text import count_text, unit_of
 from tare.records.model import (
     Record,
     TrialRow,
@@ -191,7 +192,7 @@ def _beside(path: Path | None) -> list[Record]:
 
 
 Setting = str | float
-NOTHING_USABLE = "No usable trial to decide from. See `tare show` for how each one ended."
+NOTHING_USABLE = "there is no usable trial to decide from. `tare show STORE` lists how each one ended."
 
 
 def observations(
@@ -248,11 +249,15 @@ def source_notes(source: Path) -> list[str]:
         notes = list(store.problems)
     if left_out:
         notes.append(
-            f"{len(left_out)} of {len(newest)} trials {_are(len(left_out))} excluded as invalid; see `tare show`."
+            f"{len(left_out)} of {count_text(len(newest), 'trial')} {_are(len(left_out))} excluded as invalid: "
+            f"`tare show {shlex.quote(str(source))}` lists them."
         )
     if doubted:
         are = _are(doubted)
-        notes.append(f"{doubted} of {len(newest)} trials {are} suspect and {are} included; see `tare show`.")
+        notes.append(
+            f"{doubted} of {count_text(len(newest), 'trial')} {are} suspect and {are} included: "
+            f"`tare show {shlex.quote(str(source))}` says why."
+        )
     return notes
 
 

@@ -366,7 +366,9 @@ def pick_metric(records: Sequence[Record], asked: str | None, declared: str | No
     told = {name for record in usable or records for name in record.metrics if not name.startswith(APART)}
     known = sorted(told if usable else {*told, *HEADLINES, *BESIDE})
     if asked not in known and (usable or asked != declared):
-        raise StudyError(f"{unknown_name('metric', asked, known)} `tare show STORE --json` has all of them.")
+        usual = [name for name in HEADLINES if name in known]
+        known = [*usual, *(name for name in known if name not in usual)]
+        raise StudyError(f"{unknown_name('metric', asked, known, usual)} `tare show STORE --json` has all of them.")
     return asked
 
 

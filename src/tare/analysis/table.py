@@ -24,7 +24,7 @@ import numpy as np
 from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
 from tare.analysis.statistics import Floats
-from tare.base.errors import StoreError, StudyError, unknown_name
+from tare.base.errors import NoSuchInput, StoreError, StudyError, unknown_name
 from tare.records.model import Record, State, TrialRow
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
@@ -66,6 +66,8 @@ def read_table(path: Path | str | Table) -> Table:
 def _read_table(path: Path, identity: tuple[int, int, int] | None) -> Table:
     if (foreign := recognised(path)) is not None:
         return Table(path, foreign.columns)
+    if not path.exists():
+        raise NoSuchInput(f"{path}: there is no such file or folder.")
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise StudyError(
@@ -74,7 +76,7 @@ def _read_table(path: Path, identity: tuple[int, int, int] | None) -> Table:
             "LoadGen, perf stat; a number a line)."
         )
     if not path.is_file():
-        raise StudyError(f"{path}: no such file.")
+        raise StudyError(f"{path}: this is not a file.")
     try:
         table = Table(path, reader(path))
     except UnicodeDecodeError:

@@ -42,6 +42,8 @@ def built_in() -> dict[str, Path]:
 
 def study_path(study: Path) -> Path:
     """The file itself, or the built-in study of that name."""
+    if study.suffix in (".py", ".sh"):
+        raise StudyError(f"{study} is a script, and this verb takes a study. `tare weigh -- COMMAND` runs a command.")
     if study.exists():
         return study
     ours = built_in()

@@ -59,6 +59,7 @@ def weigh(
         stack.enter_context(_progress(progress))
         workload, is_command = _workload(work, setup, calls, script, folder, image)
         end_early(workload, steps, minutes)
+        refuse_no_images(image, against_image)
         chosen = choose_platform(on, stack)
         fetched(chosen, image, against_image)
         levels, against = sides(chosen, script.platform(), image, against_image, command=is_command)
@@ -321,12 +322,19 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
 def fetched(platform: str, *images: str | None) -> None:
     """Images that are not on this device are fetched before anything is run."""
     from tare.drivers.containers.docker import fetch
+
+    for image in dict.fromkeys(images):
+        if image:
+            fetch(platform, placed(image), say)
+
+
+def refuse_no_images(*images: str | None) -> None:
+    """A file that is named as an image and is none, before an engine is started."""
     from tare.drivers.containers.roots import refuse_no_image
 
     for image in dict.fromkeys(images):
         if image:
             refuse_no_image(image)
-            fetch(platform, placed(image), say)
 
 
 def placed(image: str) -> str:

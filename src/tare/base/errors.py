@@ -200,35 +200,38 @@ def _checkout() -> str | None:
     return folder if url.scheme == "file" and (Path(folder) / "pyproject.toml").is_file() else None
 
 
-LISTED = 30  # names in a message; the near ones are never cut off
+LISTED = 10  # names in a message; the near ones are never cut off
 
 
-def near_names(name: str, known: Iterable[str], most: int = 1) -> list[str]:
+def near_names(name: str, known: Iterable[str], most: int = 1, usual: Sequence[str] = ()) -> list[str]:
     """Known names like `name`, the best first.
 
-    In this order: names that begin with it (`mobilenet` for mobilenet_v3_large, the shortest first), names that are
-    spelled almost like it, dotted names that end in it (`batch` for workload.batch). Upper and lower case are the same.
+    In this order: names that begin with it (`mobilenet` for mobilenet_v3_large, `usual` ones first, then the shortest),
+    names that are spelled almost like it, dotted names that end in it (`batch` for workload.batch). Upper and lower
+    case are the same.
     """
     import difflib  # a name that is known needs it not
 
     wanted = name.lower()
     lower = {each.lower(): each for each in reversed(list(known))}
-    longer = sorted((each for each in lower if wanted and each.startswith(wanted)), key=len)
+    places = {each.lower(): place for place, each in enumerate(usual)}
+    longer = [each for each in lower if wanted and each.startswith(wanted)]
+    longer.sort(key=lambda each: (places.get(each, len(places)), len(each)))
     close = difflib.get_close_matches(wanted, list(lower), n=most)
     ending = [each for each in lower if each.endswith(f".{wanted}")]
     return [lower[each] for each in list(dict.fromkeys([*longer, *close, *ending]))[:most]]
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, known: Iterable[str], usual: Sequence[str] = ()) -> str:
     """`Did you mean 'resnet18'?`, or nothing if no known name is near; variants (`name-...`) are all named."""
-    near = near_names(name, known, 4)
+    near = near_names(name, known, 4, usual)
     variants = [each for each in near if each.lower().startswith(f"{name.lower()}-")]
     return f"Did you mean {' or '.join(map(repr, variants or near[:1]))}?" if near else ""
 
 
-def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
-    """`No level 'dokcer'. Available: bare, docker. Did you mean 'docker'?`"""
-    among = list(dict.fromkeys([*near_names(name, known, 5), *known])) if len(known) > LISTED else known
+def unknown_name(what: str, name: str, known: Sequence[str], usual: Sequence[str] = ()) -> str:
+    """`No level 'dokcer'. Did you mean 'docker'? Available: bare, docker.`"""
+    among = list(dict.fromkeys([*near_names(name, known, 5, usual), *known])) if len(known) > LISTED else known
     more = f", and {len(among) - LISTED} more" if len(among) > LISTED else ""
-    sentence = f"No {what} {name!r}. Available: {', '.join(among[:LISTED]) or 'none'}{more}."
-    return " ".join(filter(None, (sentence, did_you_mean(name, known))))
+    there = f"Available: {', '.join(among[:LISTED]) or 'none'}{more}."
+    return " ".join(filter(None, (f"No {what} {name!r}.", did_you_mean(name, known, usual), there)))

@@ -7,6 +7,7 @@ import errno
 import gc
 import importlib
 import os
+import shlex
 import signal
 import sys
 
@@ -14,6 +15,7 @@ import click
 
 from tare import __version__
 from tare.base.errors import NotRestoredError, TareError, near_names
+from tare.cli.command_line import as_command
 from tare.cli.scaffold import Verbs
 
 SECTIONS = {  # by what people want to do; a verb is imported only when it is used
@@ -70,9 +72,11 @@ class Root(Verbs):
         """Verbs within groups are suggested too: `tare energy` is `tare analyse energy`."""
         groups = {verb: found for verb in VERBS if isinstance(found := self.get_command(ctx, verb), click.Group)}
         inner = {each: f"{verb} {each}" for verb, group in groups.items() for each in group.commands}
+        if script := as_command([name]):
+            return f"No verb {name!r}. Did you mean `tare weigh -- {shlex.join(script)}`?"
         near = near_names(name, [*VERBS, *inner])
         meant = f" Did you mean `tare {inner.get(near[0], near[0])}`?" if near else ""
-        return f"No verb {name!r}. Available: {', '.join(VERBS)}.{meant}"
+        return f"No verb {name!r}.{meant} Available: {', '.join(VERBS)}."
 
 
 def _completion(ctx: click.Context, param: click.Parameter, shell: str | None) -> None:

@@ -76,6 +76,7 @@ def front(
     )
     from tare.analysis.choose.front import front_of_singles, pareto
     from tare.analysis.observations import columns_of, observations, unit_in
+    from tare.analysis.resources.energy import need_energy
     from tare.analysis.table import numeric_columns
     from tare.analysis.work import need_like_work
     from tare.records.schema import is_store
@@ -83,6 +84,8 @@ def front(
 
     numbers = numeric_columns(source)
     known = list(numbers or columns_of(source))
+    if is_store(source):
+        need_energy(minimise, known, source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
     need_less_is_better(figures, source)
     fronts = None
@@ -316,7 +319,9 @@ def recommend(
     )
     from tare.analysis.choose.recommend import recommend as recommendations
     from tare.analysis.observations import columns_of
+    from tare.analysis.resources.energy import need_energy
     from tare.analysis.work import need_like_work
+    from tare.records.schema import is_store
     from tare.report.text.choose import recommendations_text
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
@@ -335,6 +340,8 @@ def recommend(
     asked = minimise or (
         "energy" if any(columns.get(word) or column_for(word, known) for word in ("energy", "power")) else "time"
     )
+    if is_store(source):
+        need_energy([asked, *(limit.figure for limit in limits)], [*known, *columns], source)
     need_less_is_better([asked], source)
     times = _times(source, steps, epochs, samples)
     job = Job(word_for(asked, known, columns), limits, times, samples, price, columns)

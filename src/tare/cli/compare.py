@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StudyError
+from tare.base.errors import LISTED, StudyError, unknown_name
 from tare.cli.report import written
 from tare.cli.scaffold import (
     FILE,
@@ -125,7 +125,7 @@ def _of_table(
     source: Path, block: str | None, order: str | None, by: str | None, metric: str | None, **asked: Any
 ) -> Weighing:
     from tare.analysis.foreign import recognised
-    from tare.analysis.table import exported_trials
+    from tare.analysis.table import exported_trials, read_table
     from tare.analysis.weighing import weigh, weigh_table
     from tare.base.text import count_text
 
@@ -147,5 +147,11 @@ def _of_table(
             f"`tare compare {source.name} OTHER`.",
         )
     if metric is None:
-        raise StudyError(f"{source}: --metric COLUMN names the column to compare.")
+        columns = list(read_table(source).columns)
+        raise StudyError(
+            f"{source}: --metric COLUMN names the column to compare, --by COLUMN the one whose values are compared. "
+            f"Columns: {', '.join(columns[:LISTED])}{', ...' if len(columns) > LISTED else ''}."
+        )
+    if by is None and "platform" not in (named := list(read_table(source).columns)):
+        raise StudyError(f"{source}: {unknown_name('column', 'platform', named)} --by names the one to compare.")
     return weigh_table(source, by=by or "platform", value=metric, block=block, order=order, within=within, **asked)

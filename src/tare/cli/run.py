@@ -345,7 +345,17 @@ def _driven(names: Sequence[str], devices: Sequence[Device], address: str) -> Se
     return devices
 
 
-@click.command("run", cls=Verb)
+class _StudyVerb(Verb):
+    """A verb of a study, which a newcomer may give a command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args[:-1]:
+            words = shlex.join(args[args.index("--") + 1 :])
+            raise click.UsageError(f"`{ctx.command_path}` takes a study. Did you mean `tare weigh -- {words}`?", ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command("run", cls=_StudyVerb)
 @click.argument("study", type=click.Path(path_type=Path))
 @output_option("The store's folder; else out/NAME.", FOLDER)
 @scale_option

@@ -201,6 +201,7 @@ scale_option: Option = click.option(
 def _from_anywhere(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A trial starts in a folder of its own; a link stays one, since by it an environment is known."""
     need(value != "", "--python is empty: name an interpreter, like /usr/bin/python3.")
+    need(not value or "/" not in value or Path(value).exists(), f"--python {value}: there is no such file.")
     return str(Path(value).absolute()) if value is not None and "/" in value else value
 
 

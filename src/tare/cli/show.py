@@ -119,6 +119,8 @@ def watch(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
     for store in stores:
         if not is_store(store):
             refused = StoreError if store.exists() else NoSuchInput
+            if store.is_file():
+                raise refused(f"{store}: this is a file, and a store is a folder that `tare run` made.")
             raise refused(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
     device = _Machine()
     watched = [Watched(store, device.look) for store in stores]

@@ -30,18 +30,19 @@ from tare.api.studies import (
     end_early,
     fetched,
     new_folder,
+    refuse_no_images,
     sides,
     weigh_study,
 )
 from tare.base.errors import StudyError, TareError
 from tare.base.text import heard_by, share_text
 from tare.base.units import PER_SECOND, parse_quantity, parse_seconds
+from tare.cli.command_line import CommandVerb, refuse_no_program
 from tare.cli.report import finish
 from tare.cli.scaffold import (
     FOLDER,
     Option,
     ShareOption,
-    Verb,
     as_one,
     json_option,
     margin_option,
@@ -359,7 +360,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
     return load
 
 
-@click.command("weigh", cls=Verb)
+@click.command("weigh", cls=CommandVerb)
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to weigh.  [default: the first that works]")
 @click.option("--workload", metavar="NAME", help="A built-in workload: see `tare list workloads`.  [default: lenet5]")
 @python_option
@@ -444,12 +445,14 @@ def command(
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
     slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
-    if asked.is_own:
-        say(asked.script.environment(in_image=any("in_image" in fields for fields in work.values())))
+    refuse_no_images(image, against_image)
+    refuse_no_program(work)
     await_device(wait_s or 0.0)
     with ExitStack() as stack:
         chosen = choose_platform(inside, stack)
         fetched(chosen, image, against_image)
+        if asked.is_own:
+            say(asked.script.environment(in_image=any("in_image" in fields for fields in work.values())))
         levels, against = sides(chosen, asked.script.platform(), image, against_image, command=asked.is_own)
         folder = output or new_folder("weigh")
         more: dict[str, Any] = {}

@@ -62,10 +62,8 @@ def _called(name: str, part: type[Part]) -> type[Part]:
 def unknown(kind: Kind, name: str) -> str:
     """What to say to someone who named a part that does not exist."""
     here = names(kind)
-    lines = [f"no {kind[:-1]} {name!r}.", f"{kind.capitalize()} here: {', '.join(here)}."]
-    if meant := did_you_mean(name, here):
-        lines.append(meant)
-    return "\n".join(lines)
+    meant = did_you_mean(name, here)
+    return f"no {kind[:-1]} {name!r}.{meant and ' '}{meant}\n{kind.capitalize()} here: {', '.join(here)}."
 
 
 def _from_entry_point(kind: Kind, name: str) -> type[Part]:

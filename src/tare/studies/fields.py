@@ -161,7 +161,7 @@ def unknown_field(loc: Loc, whole: str, keys: Sequence[str]) -> Complaint:
     key = show(loc[-1])
     text = f"{whole} has no field {key}." if whole else f"a study has no key {key}."
     if keys:
-        text += f"\n{'Fields' if whole else 'Keys'}: {listed(keys)}." + suggestion(str(loc[-1]), keys)
+        text += f"{suggestion(str(loc[-1]), keys)}\n{'Fields' if whole else 'Keys'}: {listed(keys)}."
     return Complaint(loc, text, of_key=True)
 
 

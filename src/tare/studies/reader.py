@@ -124,7 +124,7 @@ class PartReader:
     def _class(self, name: str, loc: Loc) -> type[Part] | None:
         here = part_names(self.kind)
         if name not in here:
-            text = f"no {self._word} {show(name)}.{self._here()}{suggestion(name, here)}"
+            text = f"no {self._word} {show(name)}.{suggestion(name, here)}{self._here()}"
             self._complain(loc, text, of_key=bool(loc) and loc[-1] == name)
             return None
         try:
@@ -392,7 +392,7 @@ def scaled(root: Node, scale: str | None) -> Node:
     _refuse_bad_scales(scales)
     known, requested = scale_names(root), scale or FULL
     if requested not in known:
-        text = f"no scale {show(requested)} here.\nScales: {listed(known)}.{suggestion(requested, known)}"
+        text = f"no scale {show(requested)} here.{suggestion(requested, known)}\nScales: {listed(known)}."
         raise Fatal(Problem(*root.keys["scales"], text))
     entries = {name: value for name, value in root.value.items() if name != "scales"}
     places = {name: place for name, place in root.keys.items() if name != "scales"}

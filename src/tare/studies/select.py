@@ -76,7 +76,7 @@ class Factors:
         if key in self.values or key in self.stacks or key in DEVICE_KEYS:
             return None
         known = list(dict.fromkeys([*self.stacks, *self.values]))
-        return f"nothing in this study is called {show(key)}.\nAvailable: {listed(known)}.{suggestion(key, known)}"
+        return f"nothing in this study is called {show(key)}.{suggestion(key, known)}\nAvailable: {listed(known)}."
 
     def _parts(self) -> Iterator[tuple[str, Part]]:
         """Few parts, with each level of each field in at least one, and what its fields are called."""

@@ -179,7 +179,7 @@ def test_a_shared_device_says_whose_energy_it_is():
 
 
 def test_trials_that_ended_badly_are_no_evidence():
-    with pytest.raises(StudyError, match="No usable trial"):
+    with pytest.raises(StudyError, match="no usable trial"):
         found(*[replace(each, state="invalid") for each in trials(BARE)])
 
 

@@ -126,7 +126,7 @@ def test_of_a_store_only_the_newest_usable_attempt_counts_and_twins_are_not_pool
     rows = observations(store.root, settings=["platform"], values=["step_s"])
 
     assert [(row.trial, row.metrics["step_s"]) for row in rows] == [("aa", 2.0)]
-    assert source_notes(store.root) == ["1 of 3 trials is excluded as invalid; see `tare show`."]
+    assert source_notes(store.root) == [f"1 of 3 trials is excluded as invalid: `tare show {store.root}` lists them."]
 
 
 def test_an_attempt_with_all_figures_is_preferred_to_a_newer_one_without(store):
@@ -141,14 +141,14 @@ def test_an_attempt_with_all_figures_is_preferred_to_a_newer_one_without(store):
 def test_a_store_without_a_usable_trial_says_so(store):
     seal(store, "aa", state="failed")
 
-    with pytest.raises(StudyError, match="No usable trial"):
+    with pytest.raises(StudyError, match="no usable trial"):
         observations(store.root, settings=None, values=["step_s"])
 
 
 def test_the_columns_of_a_store_without_a_usable_trial_are_not_an_empty_list(store):
     seal(store, "aa", state="failed")
 
-    with pytest.raises(StudyError, match="No usable trial"):
+    with pytest.raises(StudyError, match="no usable trial"):
         columns_of(store.root)
 
 

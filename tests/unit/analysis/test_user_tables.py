@@ -202,7 +202,7 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path):
     with pytest.raises(StudyError) as refused:
         rows_to_compare(path, "platfrom", "step_s")
 
-    expected = "No column 'platfrom'. Available: platform, step_s, block. Did you mean 'platform'?"
+    expected = "No column 'platfrom'. Did you mean 'platform'? Available: platform, step_s, block."
     assert str(refused.value) == f"{path}: {expected}"
     assert refused.value.exit_code == 2
 
@@ -239,7 +239,7 @@ def test_a_missing_file_and_a_folder_are_refused_in_words(tmp_path):
     (tmp_path / "folder.csv").mkdir()
 
     for name in ("none.csv", "folder.csv"):
-        with pytest.raises(StudyError, match="no such file"):
+        with pytest.raises(StudyError, match="no such file|not a file"):
             read_table(tmp_path / name)
 
 

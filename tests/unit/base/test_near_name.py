@@ -12,13 +12,20 @@ def test_of_many_names_the_nearest_come_first_and_the_others_are_counted():
 
     said = unknown_name("metric", "steps", known)
 
-    assert said.startswith("No metric 'steps'. Available: step_s, ")
-    assert f", and {len(known) - LISTED} more. Did you mean 'step_s'?" in said
+    assert said.startswith("No metric 'steps'. Did you mean 'step_s'? Available: step_s, ")
+    assert said.endswith(f", and {len(known) - LISTED} more.")
+
+
+def test_a_usual_name_is_meant_before_a_shorter_one():
+    known = ["steps", "step_s", "step_mean_s"]
+
+    assert did_you_mean("step", known) == "Did you mean 'steps'?"
+    assert did_you_mean("step", known, ["step_mean_s", "step_s"]) == "Did you mean 'step_mean_s'?"
 
 
 def test_of_few_names_all_are_listed():
     assert unknown_name("level", "dokcer", ["bare", "docker"]) == (
-        "No level 'dokcer'. Available: bare, docker. Did you mean 'docker'?"
+        "No level 'dokcer'. Did you mean 'docker'? Available: bare, docker."
     )
     assert unknown_name("figure", "x", []) == "No figure 'x'. Available: none."
 

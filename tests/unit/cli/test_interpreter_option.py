@@ -80,7 +80,7 @@ def test_built_in_workloads_take_it(file: str, ran: list[Study], words: tuple[st
 
 @pytest.mark.parametrize("words", [("weigh",), ("why",)])
 def test_a_command_names_its_own(file: str, ran: list[Study], words: tuple[str, ...]) -> None:
-    with pytest.raises(StudyError, match=r"--python (is for built-in workloads|changes nothing).* command"):
+    with pytest.raises(StudyError, match=r"--python is for built-in workloads.* command"):
         answer(*words, "--python", BOARD, "--", "python", "train.py")
     assert ran == []
 

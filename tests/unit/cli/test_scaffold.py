@@ -95,6 +95,7 @@ def test_every_verb_says_what_it_does(path: str):
         ("device data make cifar", "Did you mean 'cifar10'?"),
         ("weigh --in dokcer", "Did you mean 'docker'?"),
         ("compare RECORDED --metric stpe_s", "Did you mean 'step_s'?"),
+        ("compare RECORDED --metric step", "Did you mean 'step_mean_s'?"),
         ("compare RECORDED --by platfrom", "Did you mean 'platform'?"),
         ("report RECORDED --figure efects -o x.pdf", "Did you mean 'effects'?"),
         ("papers tables s33", "Did you mean 's3'?"),

@@ -177,8 +177,8 @@ def test_a_program_gets_the_same_words_without_lines() -> None:
 
     assert str(caught.value).splitlines() == [
         "weigh: no platform 'dokcer'.",
-        "  Platforms here: bare, docker, qemu.",
         "  Did you mean 'docker'?",
+        "  Platforms here: bare, docker, qemu.",
         "weigh: torch_train.batch must be more than 0, not 0.",
     ]
 

@@ -74,7 +74,7 @@ def test_what_is_stored_says_the_scale_and_makes_the_same_study_again() -> None:
 
 def test_a_misspelt_scale_is_told_with_the_near_one() -> None:
     assert refused("  smoke: {repeat: 1}\n", "smok") == (
-        "sizes.yaml:6: no scale 'smok' here.\n  Scales: smoke, full.\n  Did you mean 'smoke'?"
+        "sizes.yaml:6: no scale 'smok' here.\n  Did you mean 'smoke'?\n  Scales: smoke, full."
     )
 
 

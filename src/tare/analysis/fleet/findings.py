@@ -309,7 +309,7 @@ def metrics_of(records: Sequence[Record], declared: str | None, asked: Sequence[
     return list(dict.fromkeys([pick_metric(records, declared), *beside]))
 
 
-NOTHING = "No usable trial here. See `tare show` for how each one ended."
+NOTHING = "there is no usable trial here. `tare show STORE` lists how each one ended."
 ONE_DEVICE = "There is one device here: comparing devices needs several."
 NO_EFFECT = "Nothing but the device varies here, so there is no effect to report."
 

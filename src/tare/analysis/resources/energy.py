@@ -68,6 +68,16 @@ POWER_PROBES: Mapping[str, str] = {
 }
 
 
+def need_energy(words: Iterable[str], known: Iterable[str], store: object) -> None:
+    """Refuse to decide by energy or power what has neither: no column brings it, a probe does."""
+    if {*words} & {"energy", "power", "energy_j"} and not any(name.startswith(("energy", "power")) for name in known):
+        probes = "; ".join(f"`{name}` ({what})" for name, what in POWER_PROBES.items())
+        raise StudyError(
+            f"{store}: no energy was measured in it. To measure it, name a probe in the study's `probes` and run it: "
+            f"{probes}. `tare check` says which of them work here. `--minimise` with other figures needs no energy."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class CellEnergy:
     """One cell of the study, in joules. A figure that no trial has is absent."""
@@ -373,7 +383,7 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     known = by_mode(idle)
     records = with_baseload(usable_trials(everything, repeats=False), known)
     if not records:
-        raise StudyError("No usable trial. See `tare show` for how each one ended.")
+        raise StudyError("there is no usable trial in it. `tare show STORE` lists how each one ended.")
     work = [record for record in records if not is_idle(record)]
     if not work:
         return EnergyFindings((), (), tuple(idle), () if idle else (_no_idle_power(records), *_left_out_notes(store)))

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.api.running import await_device, with_interpreter
-from tare.api.studies import choose_platform, fetched, new_folder, placed
+from tare.api.studies import choose_platform, fetched, new_folder, placed, refuse_no_images
+from tare.cli.command_line import CommandVerb, refuse_no_program
 from tare.cli.scaffold import (
     FOLDER,
     Option,
-    Verb,
     as_one,
     json_option,
     margin_option,
@@ -121,7 +121,7 @@ container_options: Option = as_one(
 LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, beside both sides
 
 
-@click.command("why", cls=Verb)
+@click.command("why", cls=CommandVerb)
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to explain.  [default: the first that works]")
 @click.option("--workload", metavar="NAME", help="A built-in workload (see `tare list workloads`).  [default: lenet5]")
 @python_option
@@ -192,6 +192,9 @@ def command(
         "--inside-arg is about an option of a command: give one after --, or a --server.",
     )
     fields, profile = {**container.fields, **asked.script.platform()}, container.profile
+    need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
+    refuse_no_images(container.image, container.against)
+    refuse_no_program(work)
     await_device()
     with ExitStack() as stack:
         chosen = choose_platform("runc" if profile and inside is None else inside, stack)

@@ -266,6 +266,10 @@ def are_stores(words: tuple[str, ...]) -> bool:
         f"{words[0] if words else ''} is one store: `tare why STORE STORE` explains why one is slower than the other, "
         "`tare why -- COMMAND...` why a command is slower in a container.",
     )
+    need(
+        not (len(words) == len(stores) == 2 and Path(words[0]).resolve() == Path(words[1]).resolve()),
+        f"{words[0] if words else ''} is named twice: give two stores, of which one may be slower than the other.",
+    )
     return len(words) == len(stores) == 2
 
 

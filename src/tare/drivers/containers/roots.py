@@ -68,6 +68,8 @@ def refuse_no_image(reference: str) -> None:
     if not is_path(reference) and reference.endswith((".tar", ".tar.gz", ".tgz", ".sif")):
         hint = did_you_mean(path.name, [each.name for each in path.parent.glob("*.[ts]*")])
         raise ObstacleError(f"there is no file {reference} in {Path.cwd()}. {hint}".strip())
+    if is_path(reference) and not path.exists():
+        raise ObstacleError(f"no image {reference}: there is no such file or folder.")
     if is_path(reference) and path.is_file() and not (is_sif(reference) or tarfile.is_tarfile(path)):
         raise ObstacleError(
             f"{reference} is no image: it is neither a file of `docker save`, nor an OCI layout, nor a SIF file."

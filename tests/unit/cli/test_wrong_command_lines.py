@@ -1,0 +1,72 @@
+"""Commands written in a way that cannot be run: refused in words, with what was probably meant, before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tare.base.errors import TareError
+from tare.cli import tare
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a newcomer: a script, a table and a study; no engine and no platform can be asked for anything."""
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "mine.csv").write_text("side,seconds\na,1\nb,2\n")
+    (tmp_path / "my.yaml").write_text("study: my\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tare.cli.weigh.choose_platform", _never)
+    monkeypatch.setattr("tare.cli.why.choose_platform", _never)
+    return tmp_path
+
+
+def _never(*given: object) -> None:
+    raise AssertionError(f"a platform was looked for: {given}")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("weigh train.py", "Did you mean `tare weigh -- python train.py`?"),
+        ("why train.py", "Did you mean `tare why -- python train.py`?"),
+        ("weigh -- trian.py", "Did you mean `tare weigh -- python train.py`?"),
+        ("weigh train.py --in docker --epochs 3", "`tare weigh --in docker -- python train.py --epochs 3`"),
+        ("weigh gone.py", "gone.py: there is no such file in "),
+        ("weigh --in docker python train.py --device=cpu", "`tare weigh --in docker -- python train.py --device=cpu`"),
+        ("weigh --in docker python train.py --steps 3", "`tare weigh --in docker --steps 3 -- python train.py`"),
+        ("why --quota 1 python train.py --lr 3", "`tare why --quota 1 -- python train.py --lr 3`"),
+        ("weigh my.yaml", "`tare run my.yaml`"),
+        ("weigh -- pyhton train.py", "no program 'pyhton' here"),
+        ("weigh -- python trian.py", "did you mean 'train.py'?"),
+        ("why -- python trian.py", "did you mean 'train.py'?"),
+        ("weigh --image ./gone.tar -- python train.py", "no image ./gone.tar: there is no such file or folder."),
+        ("why --image ./gone.tar -- python train.py", "/gone.tar: there is no such file or folder."),
+        ("weigh --python /gone/python", "--python /gone/python: there is no such file."),
+        ("run train.py", "`tare weigh -- COMMAND` runs a command."),
+        ("run -- python train.py", "Did you mean `tare weigh -- python train.py`?"),
+        ("plan train.py", "`tare weigh -- COMMAND` runs a command."),
+        ("train.py", "Did you mean `tare weigh -- python train.py`?"),
+        ("compare gone", "gone: there is no such file or folder."),
+        ("compare mine.csv", "Columns: side, seconds."),
+        ("compare mine.csv --metric seconds", "No column 'platform'. Available: side, seconds. --by names"),
+        ("watch mine.csv", "mine.csv: this is a file"),
+    ],
+)
+def test_it_is_said_what_was_meant_and_nothing_is_run(words: str, says: str):
+    done = CliRunner().invoke(tare, words.split(), standalone_mode=False)
+
+    assert isinstance(done.exception, TareError | click.ClickException), done.exception
+    error = done.exception
+    assert says in (error.format_message() if isinstance(error, click.ClickException) else str(error))
+    assert not Path("out").exists()
+
+
+def test_what_stands_after_the_dashes_is_left_alone():
+    words = ["weigh", "--", "python", "train.py", "--in", "docker", "--help"]
+    done = CliRunner().invoke(tare, words, standalone_mode=False)
+
+    assert isinstance(done.exception, AssertionError)  # it went as far as to look for a platform
