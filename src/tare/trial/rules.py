@@ -289,8 +289,11 @@ LOAD_LATE_S, LOAD_LATE_SHARE = 0.002, 0.1  # later than both this and this share
 FAILED_REQUESTS_SHARE = 0.01
 
 
-def load_trouble(state: TrialState) -> Iterator[Ruling]:
-    """Who made the load must not have been what limited it, and what failed is not left out."""
+def load_trouble(state: TrialState, late: Weight = "invalid") -> Iterator[Ruling]:
+    """Who made the load must not have been what limited it, and what failed is not left out.
+
+    `late`: how much it weighs that requests were sent late; where others took the cores they did that to all sides.
+    """
     load = state.outcome.get("load")
     if not isinstance(load, Mapping):
         return
@@ -305,7 +308,7 @@ def load_trouble(state: TrialState) -> Iterator[Ruling]:
             f"the load generator was up to {late_s * 1e3:.1f} ms late (99th percentile) where a request takes "
             f"{median_s * 1e3:.1f} ms: the latencies are its own{_cure(load, core)}"
         )
-        yield Ruling("load.bottleneck", "invalid", "load", sentence)
+        yield Ruling("load.bottleneck", late, "load", sentence)
     if sent - answered > FAILED_REQUESTS_SHARE * sent:
         sentence = f"{sent - answered:.0f} of {sent:.0f} requests failed ({_failures(load)})."
         yield Ruling("load.failed", "suspect", "load", sentence)

@@ -408,7 +408,8 @@ def every_epoch_was_cold(trial: Trial, state: TrialState, steps: Steps | None, l
 
 def load_was_as_asked(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
     """Of a server: its figures are its own, and not those of whoever asked."""
-    yield from load_trouble(state)
+    disturbed = any(list(rule(trial, state, steps, limits)) for rule in (nothing_was_stolen, nobody_else_worked))
+    yield from load_trouble(state, "suspect" if disturbed and not trial.strict else "invalid")
 
 
 def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:

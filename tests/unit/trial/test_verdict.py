@@ -242,6 +242,17 @@ def test_beside_a_tracer_what_only_disturbs_times_is_a_note():
     assert swapped.state == "invalid"
 
 
+@pytest.mark.parametrize(
+    ("busy_s", "strict", "state"), [(1.02, False, "invalid"), (1.5, False, "suspect"), (1.5, True, "invalid")]
+)
+def test_a_load_generator_that_others_made_late_is_a_mark(busy_s, strict, state):
+    late = {"load": {"seconds": 10, "sent": 100, "ok": 100, "late_p99_s": 0.05, "latency_p50_s": 0.01}}
+    found = trial_state(outcome=late, readings={"cpu.busy_s": [0.0, busy_s], "cpu.idle_s": [0.0, 2.0 - busy_s]})
+    verdict = judge(Planned(strict=strict), found, None)
+    assert verdict.state == state
+    assert "load.bottleneck" in [reason.code for reason in verdict.reasons]
+
+
 def test_lost_marks_make_a_trial_suspect():
     assert verdict_of(trial_state(lost_marks=7)).state == "suspect"
 
