@@ -377,8 +377,8 @@ class _Runner:
         for side, records in grouped(ended, lambda record: side_of(record.settings)).items():
             took_s = statistics.median((each.end_ns - each.start_ns) / 1e9 for each in records)
             self._times.expected(side, took_s)
-        if self._left and self._times.knows(self._left):
-            total_s = self._times.sum(self._left)
+        total_s = self._times.sum(self._left) if self._left and self._times.knows(self._left) else None
+        if total_s is not None:
             if (within_s := self._study.repeat.within_s) is not None and total_s > within_s:
                 ends = f", which ends after {duration_text(within_s)}, with fewer blocks"
             else:
