@@ -11,14 +11,14 @@ BUILT_IN = frozenset({"PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES"}
 
 LEFT_OUT = re.compile(
     r"PWD|OLDPWD|SHLVL|_|HOSTNAME|container"  # a shell's and an engine's own, which differ from place to place
-    r"|TARE_\w+|COVERAGE_PROCESS_\w+|PYTEST_\w+|PYTHONDONTWRITEBYTECODE"  # ours
+    r"|TARE_\w+|PYTEST_CURRENT_TEST"  # ours; the other differs from run to run
     r"|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_RUNTIME_DIR|XDG_SESSION_\w+|DBUS_\w+|SSH_\w+|GPG_\w+"  # of a session
     r"|SUDO_\w+|INVOCATION_ID|JOURNAL_STREAM|NOTIFY_SOCKET|LISTEN_\w+|SYSTEMD_\w+|TMUX\w*|STY"
-    r"|DOCKER_\w+|CONTAINER_HOST|BASH_FUNC_.*"
+    r"|DOCKER_(?:HOST|CONTEXT|CONFIG|CERT_PATH|TLS|TLS_VERIFY)|CONTAINER_HOST|BASH_FUNC_.*"
 )
 """Those of a user's own command that it does not get: they name what no container can reach, or differ by place."""
 
-SECRETS = re.compile(r"KEY|TOKEN|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
+SECRETS = re.compile(r"KEY|TOKEN(?!IZER)|SECRET|PASS|CRED|COOKIE|AUTH|SESSION", re.IGNORECASE)
 """A variable with such a name holds a secret: a job is given it, and no record has its value."""
 
 

@@ -198,7 +198,7 @@ def test_a_limit_of_processes_that_is_higher_is_suspected_too():
 
     assert isinstance(found, Suspicion)
     assert found.evidence == "nofile 20000 instead of 1024."
-    assert found.without == {"ulimits": None}
+    assert found.without == {"ulimits": {"nofile": 1024}}  # and not the engine's own limit
     assert found.cure == "--ulimit nofile=1024"
 
 

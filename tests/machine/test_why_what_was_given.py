@@ -16,10 +16,10 @@ CLOSES = """\
 import os, resource
 from tare_inside import marks
 most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-for step in range(8):
+for step in range(6):
     marks.begin("step", step)
     if os.fork() == 0:  # as daemons do it: every descriptor that there may be, open or not
-        for number in [*range(3, most)] * 8:
+        for number in [*range(3, most)] * 3:
             try:
                 os.close(number)
             except OSError:
@@ -30,25 +30,20 @@ for step in range(8):
 """
 
 
-def why(folder: Path, *words: str, open_files: int = 512) -> dict[str, Any]:
-    """By a tare with a low soft limit of open files, as in a shell; others on the machine make no trial invalid."""
-    argv = [
-        sys.executable,
-        str(Path(__file__).with_name("undisturbed.py")),
-        "why",
-        "--no-layers",
-        "--json",
-        "--margin",
-        "20%",
-        "-o",
-        "why",
-        *words,
-    ]
+def tare(folder: Path, *words: str, open_files: int = 512) -> str:
+    """With a low soft limit of open files, as in a shell; others on the machine make no trial invalid."""
+    argv = [sys.executable, str(Path(__file__).with_name("undisturbed.py")), *words]
     limited = ["sh", "-c", f'ulimit -Sn {open_files}; exec "$@"', "sh", *argv]
     env = {**PLAIN, "TARE_STATE": str(folder / "state"), "TARE_LOCK_DIR": str(folder / "lock")}
     done = subprocess.run(limited, cwd=folder, env=env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout)
+    return done.stdout
+
+
+def why(folder: Path, *words: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        tare(folder, "why", "--no-layers", "--json", "--margin", "20%", "-o", "why", *words)
+    )
     return found
 
 

@@ -4,24 +4,30 @@
 prints and in messages of errors. `Scrubber` also knows the secrets themselves, once they were seen in a study or in
 the environment, and masks them wherever they turn up, with nothing before them.
 
-A record shows that there was a secret and whether it was the same one, by the first digits of its hash. A hash this
-short still lets a guess be checked, so that a secret must be one that nobody can guess; a password of four letters
-is none.
+A record shows that there was a secret and whether it was the same one, by a digest with a key of this machine (HMAC).
+The key lies in the state folder, for its user alone, and is in no store: without it no guess can be checked.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
+import os
 import re
+import secrets as random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from tare_inside import jobs
+from tare.base.files import state_dir
+from tare_inside import jobs, launch
 
-NAMES: re.Pattern[str] = jobs.SECRETS
-"""A variable with such a name holds a secret; `tare_inside.launch` goes by the same words."""
+_SERVICES = r"DSN|WEBHOOK|CONN\w*_?STR|(DATABASE|DB|REDIS|MONGO\w*|AMQP|BROKER|CELERY\w*|POSTGRES\w*|MYSQL\w*)_?UR[IL]"
+NAMES = re.compile(f"{jobs.SECRETS.pattern}|{_SERVICES}", re.IGNORECASE)
+"""A variable with such a name holds a secret, or an address with one."""
 
 # In a command line a word is judged by its end, or `--tokenizer` and `--max-tokens` would hide what was measured.
 _LONG = ("key", "token", "secret", "secrets", "password", "passwd", "passphrase", "passcode", "credential",
@@ -62,9 +68,19 @@ _TAKES_PASSWORD = frozenset(
 )
 _USER_OPTIONS = frozenset({"-u", "--user", "--proxy-user", "-U"})
 _USER = re.compile(r"([^:\s/]+:)(.+)", re.DOTALL)  # curl -u name:VALUE
-_MASK = re.compile(r"sha256:[0-9a-f]{12}")
+_MASK = re.compile(r"hmac:[0-9a-f]{4}:[0-9a-f]{16}|sha256:[0-9a-f]{12}")  # the second in older records
+# A value that says how much, or whether: a number, a size, a time, a switch, a level.
+_PLAIN = re.compile(
+    r"[-+]?[0-9]+(\.[0-9]+)?\s?([kmgt]i?b?|[mun]?s|%)?|true|false|yes|no|on|off|none|auto|default|"
+    r"trace|debug|info|notice|warn|warning|error|critical|fatal|quiet|verbose|",
+    re.IGNORECASE,
+)
+_LONGEST_NUMBER = 12  # signs: a longer one may be an account, or a code
 LEAST_SIGNS = 6  # a shorter secret is not looked for in what is printed: its mask would stand all over the text
 _SEEN: ContextVar[set[str] | None] = ContextVar("secrets", default=None)
+_VALUES: dict[
+    str, str
+] = {}  # what was masked in this process, in memory alone: what a side had is set on the other one
 
 
 def mask(secret: str) -> str:
@@ -73,7 +89,64 @@ def mask(secret: str) -> str:
         return secret
     if (seen := _SEEN.get()) is not None:
         seen.add(secret)
-    return f"sha256:{hashlib.sha256(secret.encode('utf-8', 'surrogatepass')).hexdigest()[:12]}"
+    return digest(secret)
+
+
+def digest(value: str) -> str:
+    """What stands for a value that is not shown; the same on this machine, and of another key on every other one."""
+    key = _key(state_dir())
+    made = hmac.new(key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:16]
+    stands = f"hmac:{hashlib.sha256(key).hexdigest()[:4]}:{made}"
+    _VALUES[stands] = value
+    return stands
+
+
+def is_mask(text: str) -> bool:
+    return _MASK.fullmatch(text) is not None
+
+
+def are_comparable(one: str, other: str) -> bool:
+    """Whether two values differ if these texts do: not where both are digests with the keys of two machines."""
+    keys = [text.split(":")[1] for text in (one, other) if is_mask(text) and text.startswith("hmac:")]
+    return len({*keys}) < 2
+
+
+def revealed(text: str) -> str | None:
+    """What a mask stands for, if it was made in this process; None if not. Another text stands for itself."""
+    return _VALUES.get(text) if is_mask(text) else text
+
+
+def shown_env(env: Mapping[str, str]) -> dict[str, str]:
+    """All variables: the values that say nothing of anybody, of the others what stands for them."""
+    return {name: value if _is_shown(name, value) else digest(value) for name, value in env.items()}
+
+
+def _is_shown(name: str, value: str) -> bool:
+    if NAMES.search(name) or masked_text(value) != value:
+        return False
+    short = _PLAIN.fullmatch(value) is not None and len(value) <= _LONGEST_NUMBER
+    return short or launch.is_listed(name)  # type: ignore[no-untyped-call]
+
+
+@cache
+def _key(folder: Path) -> bytes:
+    """The key of this machine; where none can be kept, one of this process."""
+    path, key = folder / "digest.key", random.token_bytes(32)
+    half = folder / f"digest.key.{os.getpid()}.{random.token_hex(4)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            half.touch(0o600)
+            half.write_bytes(key)
+            os.link(half, path)  # whole, and never over that of another process
+    except OSError:
+        pass
+    with suppress(OSError):
+        half.unlink(missing_ok=True)
+    try:
+        return path.read_bytes() or key
+    except OSError:
+        return key
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:

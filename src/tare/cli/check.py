@@ -111,7 +111,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     from tare.cli.why import refuse_wrong
     from tare.drivers.cgroups.limits import placement_facts
     from tare.drivers.containers import engine
-    from tare.drivers.containers.docker import image_facts
+    from tare.drivers.containers.docker import image_facts, variables_here
     from tare.parts.protocols import Side
     from tare.plan.why import examined
     from tare_inside import fingerprint
@@ -126,7 +126,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
             inside = image_facts(client, fields["image"])
     place = placement_facts(host, part.quota, part.cpuset)
     # What this device's own Python would record, without torch: nothing is imported for it.
-    here = flat(fingerprint.gather())  # type: ignore[no-untyped-call]
+    here = {**flat(fingerprint.gather()), "variables": variables_here()}  # type: ignore[no-untyped-call]
     facts = {**inside, **{f"place.{key}": value for key, value in place.items()}}
     found = examined(Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, here))
     suspects, ruled_out, titles = found.held, found.ruled_out, found.titles()

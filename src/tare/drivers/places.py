@@ -33,7 +33,10 @@ FIXED_MALLOC = {
 }
 
 # oneDNN on ARM would leave a /tmp/perf-PID.map of its kernels behind each process.
-_STEADY = {"ONEDNN_JIT_PROFILE": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+_STEADY = {"ONEDNN_JIT_PROFILE": "0", "PYTHONHASHSEED": "0"}
+# Not for a user's command: its imports would be compiled in every trial of every side, and what an image without
+# compiled files costs could not be seen.
+_STEADY_BUILT_IN = {**_STEADY, "PYTHONDONTWRITEBYTECODE": "1"}
 _DEFAULTS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
 
 
@@ -52,7 +55,7 @@ def built_in_env(workdir: Path, malloc: Malloc, environ: Mapping[str, str] | Non
     ours = os.environ if environ is None else environ
     kept = {name: value for name, value in ours.items() if name in BUILT_IN}
     inside = {"PYTHONPATH": str(workdir / "inside"), "TARE_MARKS": str(workdir / "marks.bin")}
-    return {**_DEFAULTS, **kept, **_STEADY, **_malloc(malloc), **inside}
+    return {**_DEFAULTS, **kept, **_STEADY_BUILT_IN, **_malloc(malloc), **inside}
 
 
 def users_env(
@@ -74,6 +77,14 @@ def image_env(workdir: Path, malloc: Malloc, image: ImageConfig, *, attach: bool
     """The environment of a command whose files are an image's: the image's own, as for `docker run`, and our marks."""
     home = {"HOME": "/root"} if image.user.partition(":")[0] in ("", "0", "root") else {}
     return users_env(workdir, malloc, attach=attach, environ={**home, **image.env})
+
+
+def own_variables(env: Mapping[str, str], workdir: Path) -> dict[str, str]:
+    """Those of a job's environment that are not tare's own: without our folder on PYTHONPATH, which each trial has."""
+    own = {name: value for name, value in env.items() if users_own(name)}
+    folders = own.pop("PYTHONPATH", "").split(os.pathsep)
+    kept = os.pathsep.join(each for each in folders if each and not each.startswith(f"{workdir}{os.sep}"))
+    return {**own, **({"PYTHONPATH": kept} if kept else {})}
 
 
 def environment_facts(malloc: Malloc, environ: Mapping[str, str] | None = None) -> dict[str, list[str]]:

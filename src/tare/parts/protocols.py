@@ -528,10 +528,9 @@ class Side:
 
     def variable(self, name: str) -> Observation:
         """A variable as its jobs have it. Older records have those of a list of names alone."""
-        own = self.fields.get("env") or {}
-        if name in own:
+        own, whole = self.fields.get("env") or {}, self.facts.get("variables")
+        if name in own and name not in (whole or {}):
             return Absent() if own[name] is None else Known(str(own[name]))
-        whole = self.facts.get("variables")
         value = self.facts.get(f"env.{name}") if whole is None else whole.get(name)
         if value is not None:
             return Known(str(value))
@@ -572,6 +571,7 @@ class Suspicion:
     added: Mapping[str, Json] | None = None  # fields of the other side's platform that bring exactly this
     cure: str = ""  # one line to paste
     untried: str = ""  # why it cannot be tried here, where neither change can be made
+    parts: tuple[Suspicion, ...] = ()  # of a bundle: two halves of it, which are tried when it costs something
     guess: bool = False  # suspected by its kind alone: no difference of the two sides was seen
     bundle: bool = False  # the change exchanges many things at once: it tells where the cost is, not what costs
     given: bool = False  # by an option of the user's: always tried

@@ -141,7 +141,8 @@ class Suspects:
 
 
 def cause_of(name: str) -> type[Cause]:
-    return cast(type[Cause], find("causes", name))
+    """By its name, or by that of a part of what it suspects."""
+    return cast(type[Cause], find("causes", name.partition(":")[0]))
 
 
 def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None) -> Suspects:
@@ -221,6 +222,19 @@ class Search:
     tried: list[str] = field(default_factory=list)
     checked: bool = True  # whether all that was removed has been looked at together
 
+    def __post_init__(self) -> None:
+        self.suspects = dict(self.suspects)
+        while whole := [name for name in self.located() if self.suspects[name].parts]:
+            self._halve(whole[0])  # all that the sides differ in costs something: no trial has to show that
+
+    def _halve(self, name: str) -> None:
+        """Both halves of a bundle, to be tried before all others: it costs something, and one of them may tell what."""
+        halves = {
+            _half_name(name, n, each): replace(each, given=True) for n, each in enumerate(self.suspects[name].parts, 1)
+        }
+        rest = {each: found for each, found in self.suspects.items() if each != name or name in self.tried}
+        self.suspects = {**halves, **rest}
+
     def candidates(self) -> list[str]:
         """Who is yet to be tried, the likeliest first: all that were given, and the first of the others."""
         possible = [name for name in self.suspects if self._levels(name)]
@@ -275,6 +289,8 @@ class Search:
     def learn(self, outcomes: Mapping[str, str]) -> None:
         """What came of a wave, by cause: `the cause`, `a part`, `located`, `not it`, `cannot tell`."""
         self.tried += [name for name in outcomes if name not in self.tried]
+        for name in [name for name, word in outcomes.items() if word == "located"]:
+            self._halve(name)
         costing = [name for name, word in outcomes.items() if word in ("the cause", "a part")]
         costing = [name for name in costing if self.suspects[name].without is not None]
         self.unseen |= {name for name, word in outcomes.items() if word in ("not it", "cannot tell")}
@@ -289,6 +305,13 @@ class Search:
         waiting = self.candidates()
         waves = -(-len(waiting) // MOST_AT_ONCE)
         return blocks * (2 * waves + sum(len(self._levels(name)) for name in waiting))
+
+
+def _half_name(name: str, number: int, half: Suspicion) -> str:
+    """`other_variables:LOGLEVEL` of one variable, `other_variables:1` of several."""
+    cause, _, path = name.partition(":")
+    variables = [*((half.without or {}).get("env") or {})]
+    return f"{cause}:{variables[0]}" if len(variables) == 1 else f"{cause}:{path and path + '.'}{number}"
 
 
 class Stages:

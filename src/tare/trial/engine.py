@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,7 +18,8 @@ from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, InnerHost, Job, OwnDevice, RemoteDevice, Site, clock_inside, facts_of, shares_workdir
 from tare.base.rulings import Ruling
-from tare.base.secrets import Scrubber, collecting, masked_env
+from tare.base.secrets import Scrubber, collecting, masked_env, revealed, shown_env
+from tare.drivers.places import own_variables
 from tare.figures.energy import energy_of_trial
 from tare.figures.evidence import THRESHOLDS
 from tare.figures.rederive import figures
@@ -234,6 +236,7 @@ class TrialRun:
         _collect(opened.tenants, self.writer.spool, state)
         with state.timed("fingerprint"):
             state.facts["inside"] = _fingerprint(self.trial, measured, self.bench.software, state)
+            state.facts["variables"] = _variables(measured, state.facts["inside"])
 
     def failed(self, error: Exception) -> None:
         """Note what ended it."""
@@ -298,10 +301,19 @@ def _place_tenant(
     if "TARE_ULIMITS" in own and not place.python:
         raise TrialError("`ulimits` are set by tare's launcher, which needs a Python in the image: there is none.")
     if own:
+        own = {name: _as_it_is(name, value) for name, value in own.items()}
         unset = [word for name, value in own.items() if value is None for word in ("-u", name)]
         env = {name: value for name, value in {**job.env, **own}.items() if value is not None}
         job = replace(job, argv=(("env", *unset, *job.argv) if unset else job.argv), env=env)
     return Tenant(planned.workload, place, workdir, job, drive=None if driver is None else partial(host.spawn, driver))
+
+
+def _as_it_is(name: str, value: str | None) -> str | None:
+    """A variable of a side; one that is set as on another side may stand there as a digest."""
+    known = None if value is None else revealed(value)
+    if value is not None and known is None:
+        raise TrialError(f"the value of {name} is kept as a digest, and this run has not seen the value itself.")
+    return known
 
 
 def _make_site(
@@ -397,6 +409,14 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
     if own and shares_workdir(place) and job.argv[0] == place.python:
         software[key] = {name: reported[name] for name in SOFTWARE if name in reported}, sources
     return reported
+
+
+def _variables(measured: Tenant, inside: Mapping[str, Any]) -> dict[str, str]:
+    """All variables of the job, none that tells a secret: those that it was given, and what it found of them."""
+    job = measured.job
+    taken = {after for before, after in pairwise(job.argv) if before == "-u"} if job.argv[0] == "env" else set()
+    found = {name: value for name, value in (inside.get("env") or {}).items() if name not in taken}
+    return shown_env(own_variables({**job.env, **found}, measured.workdir))
 
 
 def _software_key(trial: Trial, measured: Tenant) -> str:

@@ -2,7 +2,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tare.drivers.places import FIXED_MALLOC, built_in_env, environment_facts, launched, users_env
+import pytest
+
+from tare.base.host import ImageConfig
+from tare.drivers.places import (
+    FIXED_MALLOC,
+    built_in_env,
+    environment_facts,
+    image_env,
+    launched,
+    own_variables,
+    users_env,
+)
 from tare_inside.jobs import may_pass
 
 WORKDIR = Path("/dev/shm/tare-1-workdir")
@@ -64,7 +75,6 @@ def test_a_users_command_gets_all_of_their_variables_but_those_of_their_session_
 
     assert env == {
         **{name: value for name, value in SHELL.items() if name not in left_out},
-        "PYTHONDONTWRITEBYTECODE": "1",
         "ONEDNN_JIT_PROFILE": "0",
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": "/dev/shm/tare-1-workdir/inside:/home/ada/lib",
@@ -79,7 +89,6 @@ def test_the_record_has_the_names_of_what_was_left_out_and_set_and_no_value() ->
             {
                 *FIXED_MALLOC,
                 "ONEDNN_JIT_PROFILE",
-                "PYTHONDONTWRITEBYTECODE",
                 "PYTHONHASHSEED",
                 "PYTHONPATH",
                 "TARE_MARKS",
@@ -87,6 +96,26 @@ def test_the_record_has_the_names_of_what_was_left_out_and_set_and_no_value() ->
         ),
     }
     assert "PYTHONHASHSEED" not in environment_facts("default", {**SHELL, "PYTHONHASHSEED": "7"})["fixed"]
+
+
+@pytest.mark.parametrize(
+    "name", ["COVERAGE_PROCESS_START", "DOCKER_BUILDKIT", "PYTEST_ADDOPTS", "PYTHONDONTWRITEBYTECODE"]
+)
+def test_a_variable_that_may_cost_something_arrives(name: str) -> None:
+    assert users_env(WORKDIR, "default", attach=False, environ={name: "1"})[name] == "1"
+    assert image_env(WORKDIR, "default", ImageConfig(env={name: "1"}), attach=False)[name] == "1"
+    assert name not in users_env(WORKDIR, "default", attach=False, environ={})
+
+
+def test_what_tare_sets_is_none_of_the_jobs_own_variables() -> None:
+    env = users_env(WORKDIR, "default", attach=True, environ={"PYTHONPATH": "/home/ada/lib", "A": "1"})
+
+    assert own_variables(env, WORKDIR) == {
+        "A": "1", "HOME": "/", "LANG": "C.UTF-8", "ONEDNN_JIT_PROFILE": "0", "PATH": env["PATH"],
+        "PYTHONHASHSEED": "0", "PYTHONPATH": "/home/ada/lib",
+    }  # fmt: skip
+    bare = users_env(WORKDIR, "default", attach=True, environ={})
+    assert "PYTHONPATH" not in own_variables(bare, WORKDIR)
 
 
 def test_a_secret_stays_on_the_device_that_has_it() -> None:

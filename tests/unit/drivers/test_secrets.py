@@ -11,17 +11,61 @@ from hypothesis import strategies as st
 
 from tare.base import secrets
 from tare.base.secrets import Scrubber, collecting, mask, masked_env, masked_text, masked_words
-from tare_inside import launch
+from tare_inside import jobs, launch
 
 
 def test_both_sides_go_by_the_same_names():
-    assert secrets.NAMES.pattern == "|".join(launch.SECRET)
+    words = ("HF_TOKEN", "TOKENIZERS_PARALLELISM", "MY_TOKENIZER_KEY", "OMP_NUM_THREADS", *launch.SECRET)
+
+    assert [name for name in words if not jobs.SECRETS.search(name)] == ["TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS"]
+    assert all(launch.is_secret(name) == bool(jobs.SECRETS.search(name)) for name in words)
+    assert all(secrets.NAMES.search(name) for name in ("DATABASE_URL", "REDIS_URL", "SENTRY_DSN", "DB_CONN_STR"))
+
+
+CANARY = "CANARYcanary7"
+
+
+def test_of_all_variables_only_values_that_say_nothing_of_anybody_are_shown():
+    shown = secrets.shown_env(
+        {
+            "DATABASE_URL": f"postgres://ada:{CANARY}@db/app", "HTTPS_PROXY": f"http://ada:{CANARY}@proxy:3128",
+            "APP_SETTING": CANARY, "OMP_NUM_THREADS": CANARY + "x://a:b@c", "HF_TOKEN": "1", "PIN": "1234567890123",
+            "TOKENIZERS_PARALLELISM": "false", "LOGLEVEL": "DEBUG", "GOMAXPROCS": "1", "CACHE": "64MiB",
+            "PYTHONMALLOC": "debug",
+        }
+    )  # fmt: skip
+
+    assert CANARY not in str(shown)
+    hidden = [name for name, value in shown.items() if secrets.is_mask(value)]
+    assert hidden == ["DATABASE_URL", "HTTPS_PROXY", "APP_SETTING", "OMP_NUM_THREADS", "HF_TOKEN", "PIN"]
+    assert secrets.revealed(shown["APP_SETTING"]) == CANARY
+    assert secrets.revealed("hmac:0000:0000000000000000") is None and secrets.revealed("plain") == "plain"
+
+
+def test_a_digest_needs_the_key_of_this_machine_which_nobody_else_may_read(tmp_path, monkeypatch):
+    made = {}
+    for name in ("one", "other"):
+        monkeypatch.setenv("TARE_STATE", str(tmp_path / name))
+        made[name] = secrets.digest("abcd")
+        assert secrets.digest("abcd") == made[name] != secrets.digest("abce")
+
+    assert (tmp_path / "one" / "digest.key").stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in (tmp_path / "one").iterdir()] == ["digest.key"]
+    assert made["one"] != made["other"] and not secrets.are_comparable(made["one"], made["other"])
+    assert secrets.are_comparable(made["one"], "8")
+
+
+def test_where_no_key_can_be_kept_a_digest_holds_for_this_process(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TARE_STATE", str(tmp_path / "file" / "state"))
+
+    assert secrets.digest("abcd") == secrets.digest("abcd")
 
 
 def test_a_mask_tells_secrets_apart_and_stands_for_itself():
     assert mask("a") != mask("b")
     assert mask(mask("a")) == mask("a")
-    assert mask("\udcff").startswith("sha256:")  # a byte that is no text
+    assert mask("\udcff").startswith("hmac:")  # a byte that is no text
 
 
 def test_variables_keep_their_names():

@@ -149,6 +149,7 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
         output = {f"output.{key}": value for key, value in (facts.get("output") or {}).items()}
         served = {f"served.{key}": value for key, value in (facts.get("served") or {}).items()}
         told = {**flat(facts.get("inside") or {}), **place, **device, **output, **served}
+        told |= {"variables": facts["variables"]} if "variables" in facts else {}
         found = {**told, "command.words": words_of(record), **found}
     return found
 

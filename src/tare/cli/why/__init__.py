@@ -280,7 +280,8 @@ def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) 
     tried = {each.cause for each in first.tried}  # some may be candidates again, for a wave that was not needed
     untried = tuple(name for name in search.candidates() if name not in tried)
     located = () if first.explained else tuple(search.located())
-    return replace(found, total=first.total, answer=first, untried=untried, located=located)
+    suspects = replace(found.suspects, held=search.suspects)
+    return replace(found, total=first.total, suspects=suspects, answer=first, untried=untried, located=located)
 
 
 def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tuple[list[Wave], Answer]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -319,7 +319,7 @@ def side(name: str, settings: Mapping[str, Any], records: Sequence[Record]) -> S
 
 
 def suspects_json(suspects: Suspects) -> dict[str, Any]:
-    held = {name: asdict(each) for name, each in suspects.held.items()}
+    held = {name: asdict(replace(each, parts=())) for name, each in suspects.held.items()}
     return {"suspects": held, "ruled_out": suspects.ruled_out, "not_looked_at": suspects.not_looked}
 
 
@@ -371,7 +371,8 @@ def _try(
     answer = trying.search(search, workload_of(ours), found.total.metric)
     if answer.total.verdict != "slower":
         say("Run again here and now, it is not surely slower: the difference lies in what was not recorded.")
-    plain["answer"] = answer.as_json()
+    suspects = replace(suspects, held=search.suspects)
+    plain |= {**suspects_json(suspects), "answer": answer.as_json()}
     if not as_json:
         about = told(suspects, {}, {}, found.phases)
         click.echo(answer_text(answer, about, width(), (found.slow, found.quick)))

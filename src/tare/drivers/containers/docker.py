@@ -19,10 +19,12 @@ from typing import Any
 from tare.base.errors import ObstacleError, TareError, TrialError
 from tare.base.host import LISTENER, OUTPUT_LIMIT_BYTES, Exit, Host, ImageConfig, LocalHost, Reaching
 from tare.base.rulings import obstacle
+from tare.base.secrets import shown_env
 from tare.drivers.cgroups.job import Group, with_oom_note
 from tare.drivers.containers import engine
 from tare.drivers.containers.engine import errors
 from tare.drivers.containers.roots import OWN, Top, Unpacked, as_changes, image_config, is_path, packed
+from tare.drivers.places import image_env, own_variables, users_env
 
 _STDERR = 2
 _LOOK_EVERY_S = 0.2
@@ -180,6 +182,7 @@ def environment(env: Mapping[str, str], present: Iterable[str] = ()) -> list[str
     return [*(f"{name}={value}" for name, value in env.items()), *(name for name in present if name not in env)]
 
 
+_NO_WORK = Path("/no/work/folder")  # of a command that is not run
 _SKELETON = "tare/skeleton"
 _BUILT = "tare/built"
 _TAKEN = "tare/taken"
@@ -259,12 +262,17 @@ def taken(client: Any, image: Unpacked) -> str:
 
 
 def image_facts(client: Any, image: str) -> dict[str, Any]:
-    """What is known of an image without running it, as a fingerprint has it: architecture and variables."""
+    """What is known of an image without running it: its architecture, and the variables of a command in it."""
     with errors("look into the image"):
         found = client.api.inspect_image(image)
-    variables = dict(entry.partition("=")[::2] for entry in found["Config"]["Env"] or [])
+    env = image_env(_NO_WORK, "default", image_config(found["Config"]), attach=False)
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(found["Architecture"], found["Architecture"])
-    return {"machine": machine, **{f"env.{name}": value for name, value in variables.items()}}
+    return {"machine": machine, "variables": shown_env(own_variables(env, _NO_WORK))}
+
+
+def variables_here() -> dict[str, str]:
+    """The variables of a command of the user's on this device."""
+    return shown_env(own_variables(users_env(_NO_WORK, "default", attach=False), _NO_WORK))
 
 
 def built(client: Any, dockerfile: Path) -> str:

@@ -274,7 +274,8 @@ class Ulimits(Cause):
         wanted = {name: _number(theirs) for name, (_, theirs) in differing.items()}
         brought = {name: _number(ours) for name, (ours, _) in differing.items() if _may_have(quick, name, ours)}
         kept = {name: value for name, value in own.items() if name not in differing}
-        kept |= {name: wanted[name] for name in differing if name not in own and _may_have(slow, name, wanted[name])}
+        # Without the option a container has its engine's own limit, which need not be the other side's.
+        kept |= {name: wanted[name] for name in differing if _may_have(slow, name, wanted[name])}
         movable = [name for name in differing if name in own or name in kept]
         return Suspicion(
             weight=0.55 if lower and set(own) & set(differing) else 0.4,

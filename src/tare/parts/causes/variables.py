@@ -6,9 +6,10 @@ A cause is a table. Its suspicion is every variable or option of the table that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeAlias
 
+from tare.base.secrets import are_comparable, is_mask
 from tare.base.text import options_in
 from tare.parts.protocols import Absent, Cause, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
@@ -109,30 +110,68 @@ PLACES = ("--port", "--host", "-p")
 """Options of where a server listens, which cost nothing and differ from run to run."""
 
 _KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS, "TMPDIR"}
-_HARMLESS = (
-    "PYTHONHASHSEED", "TARE_OUTPUT", "TARE_ULIMITS", "PATH", "HOME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES",
-)  # fmt: skip
+# Where programs and files are found: with the other side's a program may not be found at all, so these stay.
+_PLACES_OF = ("TARE_OUTPUT", "TARE_ULIMITS", "PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+# What is known of others: it orders them, and leaves none out.
+_OTHERS: Table = {
+    "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": ("messages are parsed in Python", 0.7),
+    "RAYON_NUM_THREADS": ("another number of threads", 0.6),
+    "TOKENIZERS_PARALLELISM": ("tokenizers use one thread, or several", 0.6),
+    "GOMAXPROCS": ("another number of threads", 0.6),
+    "GOGC": ("garbage is collected at another size", 0.5),
+    "GODEBUG": ("Go's runtime is told otherwise", 0.5),
+    "JAVA_TOOL_OPTIONS": ("Java is told otherwise", 0.5),
+    "XLA_FLAGS": ("XLA compiles in another way", 0.6),
+    "JAX_DISABLE_JIT": ("nothing is compiled", 0.8),
+    "DD_TRACE_ENABLED": ("calls are traced", 0.6),
+    "HTTP_PROXY": ("requests go through a proxy", 0.5),
+    "HTTPS_PROXY": ("requests go through a proxy", 0.5),
+    "LOGLEVEL": ("another amount is logged", 0.5),
+    "LOG_LEVEL": ("another amount is logged", 0.5),
+    "PYTHONFAULTHANDLER": ("faults are reported", 0.1),
+    "PYTHONUNBUFFERED": ("each line is written at once", 0.2),
+    "PYTHONHASHSEED": ("another order of sets", 0.15),
+    **dict.fromkeys(("LANG", "LC_ALL", "LANGUAGE", "LC_CTYPE"), ("another language", 0.1)),
+    **dict.fromkeys(
+        ("USER", "LOGNAME", "MAIL", "SHELL", "TERM", "EDITOR", "PAGER", "LS_COLORS", "COLORTERM", "VIRTUAL_ENV"),
+        ("of a session", 0.05),
+    ),
+}
 
 
 def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | NotLooked | None:
     """Those of these variables that the sides have differently, set on the slow side as on the other one.
 
-    None where all were looked at on both sides and none differs.
+    None where all were looked at on both sides and none differs. Several are a bundle, with two halves of it: what is
+    likelier to cost comes first.
     """
     sides = {name: _on_both(name, slow, quick) for name in costly}
-    not_seen = {name: unseen(*pair) for name, pair in sides.items()}
+    not_seen = {name: _not_seen(name, *pair) for name, pair in sides.items()}
     differing = [name for name, pair in sides.items() if not_seen[name] is None and pair[0] != pair[1]]
     if not differing:
         return next((each for each in not_seen.values() if each is not None), None)
-    told = "; ".join(_as_told(name, sides[name][0], costly[name][0]) for name in differing)
-    restored = {name: quick.env(name) for name in differing}
+    return _suspicion(sorted(differing, key=lambda name: -costly[name][1]), slow, quick, costly)
+
+
+def _suspicion(names: Sequence[str], slow: Side, quick: Side, costly: Table) -> Suspicion:
+    restored = {name: quick.env(name) for name in names}
+    middle = len(names) // 2
+    halves = (names[:middle], names[middle:]) if middle else ()
     return Suspicion(
-        weight=max(costly[name][1] for name in differing),
-        evidence=f"{told}.",
+        weight=max(costly[name][1] for name in names),
+        evidence=f"{'; '.join(_as_told(name, slow, costly[name][0]) for name in names)}.",
         without={"env": restored},
-        added={"env": {name: slow.env(name) for name in differing}},
+        added={"env": {name: slow.env(name) for name in names}},
         cure=env_cure(restored),
+        bundle=len(names) > 1,
+        parts=tuple(_suspicion(half, slow, quick, costly) for half in halves),
     )
+
+
+def _not_seen(name: str, ours: Observation, theirs: Observation) -> NotLooked | None:
+    if isinstance(ours, Known) and isinstance(theirs, Known) and not are_comparable(ours.value, theirs.value):
+        return NotLooked(f"{name} was recorded as a digest, on two machines with keys of their own.")
+    return unseen(ours, theirs)
 
 
 def _on_both(name: str, slow: Side, quick: Side) -> tuple[Observation, Observation]:
@@ -143,8 +182,13 @@ def _on_both(name: str, slow: Side, quick: Side) -> tuple[Observation, Observati
     return ours, theirs
 
 
-def _as_told(name: str, seen: Observation, what: str) -> str:
-    return f"{name}={seen.value} ({what})" if isinstance(seen, Known) else f"{name} is not set"
+def _as_told(name: str, slow: Side, what: str) -> str:
+    value = slow.env(name)
+    if value is None:
+        return f"{name} is not set"
+    if is_mask(value):  # the user's own option may be told, as records have it
+        value = (slow.fields.get("env") or {}).get(name) or value
+    return f"{name} ({what}; its value is not shown)" if is_mask(value) else f"{name}={value} ({what})"
 
 
 def suspected_arguments(slow: Side, quick: Side, costly: Table) -> Suspicion | None:
@@ -170,7 +214,8 @@ def suspected_arguments(slow: Side, quick: Side, costly: Table) -> Suspicion | N
 
 def env_cure(wanted: Mapping[str, str | None]) -> str:
     """For `docker run`; what the other side lacks is taken away before the command, or leaves the image."""
-    given = [f"-e {name}={value}" for name, value in wanted.items() if value is not None]
+    told = {name: "VALUE" if value is not None and is_mask(value) else value for name, value in wanted.items()}
+    given = [f"-e {name}={value}" for name, value in told.items() if value is not None]
     gone = [f"-u {name}" for name, value in wanted.items() if value is None]
     return " ".join([*given, *(["env", *gone, "COMMAND..."] if gone else [])])
 
@@ -224,8 +269,8 @@ class OtherVariables(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         given = {*(slow.fields.get("env") or {}), *(quick.fields.get("env") or {})}
-        others = (slow.variables() | quick.variables()) - _KNOWN - ({*_HARMLESS} - given)
-        table = dict.fromkeys(sorted(others), ("no cause of the catalogue knows it", 0.35))
+        others = (slow.variables() | quick.variables()) - _KNOWN - ({*_PLACES_OF} - given)
+        table = {name: _OTHERS.get(name, ("no cause of the catalogue knows it", 0.35)) for name in sorted(others)}
         found = suspected_variables(slow, quick, table)
         if found is None and (missing := unseen(slow.variable("PATH"), quick.variable("PATH"))):
             return NotLooked(f"not all variables were recorded: {missing.reason}")

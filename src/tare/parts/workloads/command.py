@@ -134,7 +134,7 @@ class Command(Workload):
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
     """Variables for it, beside yours, all of which it gets but a few (docs/how-to/weigh-my-script.md lists them).
 
-    The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as its hash."""
+    The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as a digest."""
     attach: Annotated[Attach, BeforeValidator(_attach)] = "torch"
     """`torch`: mark the steps of a PyTorch script, and take the marks that a program makes itself; `none`: the
     program knows nothing of us. (`true` and `false`, as older studies say it, mean the same.)"""
