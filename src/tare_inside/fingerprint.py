@@ -5,6 +5,7 @@ Whatever cannot be found is left out. Without torch, numpy or a cgroup the rest 
 
 import glob
 import hashlib
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -28,7 +29,14 @@ _LIBRARY = re.compile(
 )
 _VERSION = re.compile(r"^(?:__)?version(?:__)?\b[^=]*= *['\"]([^'\"]+)", re.MULTILINE)
 _PIECE_BYTES = 1 << 20
-SOFTWARE = ("python", "libc", "torch", "numpy", "libraries")  # of what is gathered; the rest is of the process
+SOFTWARE = (
+    "python",
+    "libc",
+    "torch",
+    "numpy",
+    "startup",
+    "libraries",
+)  # of what is gathered; the rest is of the process
 _OTHER_CLOCKS = (
     "squashfs", "erofs", "fuse", "nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "lustre", "gpfs", "beegfs", "afs",
 )  # fmt: skip
@@ -41,6 +49,7 @@ def gather():
         "libc": libc(),
         "torch": torch_facts(),
         "numpy": numpy_facts(),
+        "startup": start_up_files(),
         "libraries": libraries(),  # last: by now they are all loaded
     }
     return {name: value for name, value in dict(launch.surroundings(), **reported).items() if value}
@@ -65,6 +74,37 @@ def python_facts():
     reported["optimized"] = "--enable-optimizations" in flags or "-fprofile-use" in flags
     reported["lto"] = "--with-lto" in flags or "-flto" in flags
     return reported
+
+
+def start_up_files():
+    """What every Python here runs or loads before a program, by digest of its content: "none" where there is none."""
+    folders = [folder for folder in sys.path if os.path.abspath(folder or ".") != os.path.join(HERE, "inside_site")]
+    found = {}
+    for name in ("sitecustomize", "usercustomize"):
+        path = _module_file(name, folders)
+        found[name] = (path and _digest(path)) or "none"
+        if path:
+            found[name + "_file"] = path
+    lines = sorted(line for folder in folders for line in _code_of_pth(folder))
+    found["pth"] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32] if lines else "none"
+    found["preload"] = _digest("/etc/ld.so.preload") or "none"
+    return found
+
+
+def _module_file(name, folders):
+    try:
+        found = importlib.machinery.PathFinder.find_spec(name, folders)
+    except Exception:  # an odd entry of sys.path
+        return None
+    return found.origin if found is not None and found.origin and os.path.isfile(found.origin) else None
+
+
+def _code_of_pth(folder):
+    """The lines of its *.pth files that are run, as the site module does it."""
+    for path in glob.glob(os.path.join(glob.escape(folder), "*.pth")):
+        for line in launch.read(path).splitlines():
+            if line.startswith(("import ", "import\t")):
+                yield line
 
 
 def libc():

@@ -31,6 +31,7 @@ BARE = Side(
         "device.kernel": "6.1",
         "device.cpu": "one",
         "python.version": "3.12.1",
+        **{f"startup.{name}": "none" for name in ("sitecustomize", "usercustomize", "pth", "preload")},
         "torch.threads": 16,
         "torch.gpu.name": "A100",
     },
@@ -60,6 +61,9 @@ WORST = Side(
         "torch.threads": 16,
         "torch.gpu.name": "H200",
         "python.debug": True,
+        "startup.sitecustomize": "0a",
+        "startup.sitecustomize_file": "/app/sitecustomize.py",
+        **{f"startup.{name}": "none" for name in ("usercustomize", "pth", "preload")},
         "process.Cpus_allowed_list": "0-1",
         "file_system.work": "overlay",
         "limits.memlock": [65536, 65536],
@@ -180,7 +184,7 @@ def test_the_causes_of_the_field_are_there():
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
         "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit",
         "memory_limit", "network", "other_arguments", "other_variables", "output", "root_files", "seccomp",
-        "shared_memory", "software", "threads", "ulimits",
+        "shared_memory", "software", "start_up_files", "threads", "ulimits",
     } == set(NAMES)  # fmt: skip
 
 
@@ -227,3 +231,13 @@ def test_a_memory_limit_is_suspected_without_faults_since_files_that_are_read_by
     assert found.weight < cause("memory_limit").examine(WORST, QUICK).weight
     roomy = Side("runc", "runc", {"memory": 1 << 35}, limited.facts, calm)
     assert isinstance(cause("memory_limit").examine(roomy, QUICK), RuledOut)
+
+
+def test_a_sitecustomize_of_one_side_is_left_out_and_one_of_the_other_side_alone_cannot_be():
+    found = cause("start_up_files").examine(WORST, QUICK)
+
+    assert isinstance(found, Suspicion)
+    assert found.evidence == "/app/sitecustomize.py is not as on the other side."
+    assert found.without == {"env": {"TARE_NO_SITECUSTOMIZE": "1"}}
+    turned = cause("start_up_files").examine(QUICK, WORST)
+    assert turned.without is None and turned.untried

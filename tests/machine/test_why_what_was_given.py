@@ -1,4 +1,4 @@
-"""What the user gave is tried in either direction, and what nobody looked at is not ruled out, in real containers."""
+"""What the user gave is tried in either direction, and a start-up file of an image is named, in real containers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from planted_images import PYTHON, python_image
 
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(("TARE_", "PYTHONDONT"))}
 CLOSES = """\
@@ -57,3 +58,39 @@ def test_a_limit_of_open_files_that_is_too_high_is_named_with_the_lower_one(tmp_
     assert tried["ulimits"] == "the cause"
     assert found["suspects"]["ulimits"]["cure"] == "--ulimit nofile=512"
     assert found["suspects"]["ulimits"]["given"]
+
+
+STARTS = """\
+import builtins, time
+ours = builtins.sum
+builtins.sum = lambda *words: (time.sleep(0.03), ours(*words))[1]
+"""
+SUMS = """\
+import time
+from tare_inside import marks
+for step in range(12):
+    marks.begin("step", step)
+    time.sleep(0.003)
+    sum(range(1000))
+    marks.end("step", step)
+"""
+
+
+@pytest.mark.machine("runc", "root")
+@pytest.mark.alone
+def test_a_sitecustomize_of_the_image_is_named_with_its_path(tmp_path: Path) -> None:
+    roots = {}
+    for name in ("app-1", "app-2"):
+        roots[name] = python_image(tmp_path / name)
+        (roots[name] / "usr" / "bin" / "python3").symlink_to(PYTHON)
+        (roots[name] / "app").mkdir()
+        (roots[name] / "app" / "work.py").write_text(SUMS)
+    path = Path(PYTHON).parents[1] / "lib" / Path(PYTHON).name / "sitecustomize.py"
+    (roots["app-2"] / str(path).lstrip("/")).write_text(STARTS)
+    asked = ("--in", "runc", "--image", str(roots["app-2"]), "--against-image", str(roots["app-1"]))
+    found = why(tmp_path, *asked, "--", "python3", "/app/work.py")
+
+    tried = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
+    assert tried["start_up_files"] == "the cause"
+    assert found["suspects"]["start_up_files"]["cure"] == f"without {path}"
+    assert found["located"] == []

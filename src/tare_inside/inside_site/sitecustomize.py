@@ -84,7 +84,10 @@ class _WhenTheyCome(object):
 
 
 def _run_the_next_one():
-    """The sitecustomize that this one hides: the first on sys.path that is not ours."""
+    """The sitecustomize that this one hides: the first on sys.path that is not ours. TARE_NO_SITECUSTOMIZE leaves it
+    out, which shows what it costs."""
+    if os.environ.get("TARE_NO_SITECUSTOMIZE"):
+        return
     import importlib.machinery
     import importlib.util
 

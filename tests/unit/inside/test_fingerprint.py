@@ -132,3 +132,23 @@ def test_the_file_system_under_a_folder_is_that_of_the_deepest_mount_and_of_the_
     }  # fmt: skip
     assert launch.file_systems("", folders) == {}
     assert "tmp" in fingerprint.gather()["file_system"]
+
+
+def test_what_runs_before_every_program_is_told_by_its_content(tmp_path: Path) -> None:
+    def said() -> dict[str, str]:
+        script = "import json; from tare_inside import fingerprint; print(json.dumps(fingerprint.start_up_files()))"
+        path = f"{tmp_path}:{Path(fingerprint.HERE).parent}"
+        done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True)
+        found: dict[str, str] = json.loads(done.stdout)
+        return found
+
+    before = said()
+    (tmp_path / "usercustomize.py").write_text("a = 1\n")
+    one = said()
+    (tmp_path / "usercustomize.py").write_text("a = 2\n")
+    (tmp_path / "more.pth").write_text("/some/folder\nimport os\n")
+    other = said()
+
+    assert before["usercustomize"] == "none" != one["usercustomize"] != other["usercustomize"]
+    assert one["usercustomize_file"] == str(tmp_path / "usercustomize.py")
+    assert one["pth"] == before["pth"] != other["pth"]

@@ -130,6 +130,38 @@ class GpuMath(Cause):
         )
 
 
+# What is looked at, and the variable that leaves it out: our own start-up file runs the sitecustomize that it hides.
+_AT_START = {"sitecustomize": "TARE_NO_SITECUSTOMIZE", "usercustomize": "PYTHONNOUSERSITE", "pth": "", "preload": ""}
+_PLACES = {"pth": "code in *.pth files", "preload": "/etc/ld.so.preload"}
+
+
+class StartUpFiles(Cause):
+    """Files that run in every Python before the program: sitecustomize, usercustomize, code in *.pth, ld.so.preload."""
+
+    title: ClassVar[str] = "a start-up file of the interpreter"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        sides = {name: (slow.seen(f"startup.{name}"), quick.seen(f"startup.{name}")) for name in _AT_START}
+        if missing := unseen(*(each for pair in sides.values() for each in pair)):
+            return missing
+        differing = [name for name, (ours, theirs) in sides.items() if ours != theirs]
+        if not differing:
+            return RuledOut("sitecustomize, usercustomize, *.pth and ld.so.preload are the same on both sides.")
+        own = [name for name in differing if slow.facts[f"startup.{name}"] != "none"]
+        left_out = {_AT_START[name]: "1" for name in own if _AT_START[name]}
+        files = {name: slow.facts.get(f"startup.{name}_file") or _PLACES.get(name, name) for name in differing}
+        told = [f"{files[name]} {'is not as' if name in own else 'is only'} on the other side" for name in differing]
+        return Suspicion(
+            weight=0.6 if own else 0.3,
+            evidence=f"{'; '.join(told)}.",
+            without={"env": left_out} if left_out else None,
+            cure=f"without {', '.join(files[name] for name in own)}" if own else "the same files as on the other side",
+            bundle=len(left_out) > 1,
+            untried="" if left_out else "these files cannot be left out alone.",
+        )
+
+
 _SAME = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
