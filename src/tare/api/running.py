@@ -23,7 +23,7 @@ from tare.base.text import count_text, say
 
 if TYPE_CHECKING:
     from tare.base.host import Host
-    from tare.fleet.local import Outcome
+    from tare.fleet.local import Enough, Outcome
     from tare.parts.protocols import Part, Platform
     from tare.plan.check import Check
     from tare.plan.matrix import Trial
@@ -391,8 +391,14 @@ def run_into(
     verbose: bool = False,
     progress: bool = True,
     wait_s: float = 0.0,
+    enough: Enough | None = None,
+    first: bool = True,
 ) -> Outcome:
-    """Plan, check, then run into the store at `folder`, which is made if it is not there."""
+    """Plan, check, then run into the store at `folder`, which is made if it is not there.
+
+    `enough` ends it before its last block (see `run_study`). `first` is false for the later studies of one question:
+    what was said of this device before the first is not said again.
+    """
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
     from tare.fleet.local import owned_device, run_study
@@ -418,13 +424,17 @@ def run_into(
         refuse_mixing(store, host, planned, accept_changes)
         refuse_moved_images(store, host, planned)
         store.plan([row(trial) for trial in planned])
-        say(sensitivity(study))
+        if enough is None:
+            say(sensitivity(study))
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
-        if busy := advice(before, glance(), slices=may_help(study, its_cells), strict=study.design.strict):
+        if first and (busy := advice(before, glance(), slices=may_help(study, its_cells), strict=study.design.strict)):
             say(busy)
         watcher = progress_on() if progress else progress_on(io.StringIO())
         owned = partial(owned_device, wait_s=wait_s)
-        return run_study(study, planned, store, host, watcher, retry_failed=retry_failed, owned=owned, verbose=verbose)
+        return run_study(
+            study, planned, store, host, watcher,
+            retry_failed=retry_failed, owned=owned, verbose=verbose, enough=enough,
+        )  # fmt: skip
 
 
 @contextmanager

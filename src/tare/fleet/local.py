@@ -29,7 +29,7 @@ from tare.drivers.tracing import tracefs
 from tare.figures.evidence import THRESHOLDS
 from tare.parts.protocols import Probe
 from tare.plan.check import groups
-from tare.plan.matrix import Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
+from tare.plan.matrix import UNSEEN_FACTOR, Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
 from tare.records.model import AA_REPEAT, FAILED, FINISHED, USABLE, Record, State, grouped, started_s
 from tare.records.store import Store
 from tare.studies.model import Study
@@ -149,10 +149,12 @@ Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
 def run_study(
     study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
     again: bool = False, owned: Owned = owned_device, sampler: Sampled | None = None, verbose: bool = False,
+    enough: Enough | None = None,
 ) -> Outcome:  # fmt: skip
     """Run what the store does not have yet, block by block, until the declared stop rule is met.
 
-    `again`: also what it has. `verbose`: the watcher hears every line that a trial prints, after its platform's name.
+    `again`: also what it has. `enough`: asked before each block past the floor, why no further one is needed.
+    `verbose`: the watcher hears every line that a trial prints, after its platform's name.
     """
     interruption = Interruption(watcher.note)
     owning = owned(host, watcher, str(store.root))
@@ -162,7 +164,10 @@ def run_study(
         heard = _Echo(watcher.note) if verbose else None
         bench = Bench(host, store, journal, scratch, period_s=study.period_s, sampler=sampler or samplers, heard=heard)
         done: Sequence[State] = () if again else ("ok", "suspect") if retry_failed else FINISHED
-        return _Runner(study, bench, watcher, interruption, done).run(trials)
+        return _Runner(study, bench, watcher, interruption, done, enough).run(trials)
+
+
+Enough: TypeAlias = Callable[[Sequence[Record]], "str | None"]
 
 
 class _Echo:
@@ -209,9 +214,13 @@ class _Runner:
     """The rehearsal, then the loop over blocks, with its reasons to stop before the plan's end."""
 
     def __init__(
-        self, study: Study, bench: Bench, watcher: Watcher, interruption: Interruption, done: Sequence[State]
-    ) -> None:
+        self, study: Study, bench: Bench, watcher: Watcher, interruption: Interruption, done: Sequence[State],
+        enough: Enough | None = None,
+    ) -> None:  # fmt: skip
         self._study = study
+        self._enough = enough
+        # Who says when it is enough has another block for a trial that is lost.
+        self._reruns = THRESHOLDS.rerun_limit if enough is None else 0
         self._finished = done
         self._bench = bench
         self._watcher = watcher
@@ -330,7 +339,7 @@ class _Runner:
         assert rehearsal.rehearses is not None
         work = rehearsal.rehearses.workload
         same = [length.run_s for length in lengths.values() if length.workload == work]
-        limit_s = None if self._study.sets_limit else followed_limit_s(same)
+        limit_s = None if self._study.sets_limit else followed_limit_s(same, UNSEEN_FACTOR)
         with self._telling_if_long(rehearsal, is_first=not lengths):
             record = run_trial(with_limit([rehearsal], limit_s)[0], self._bench)
         put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
@@ -419,9 +428,7 @@ class _Runner:
 
         def is_done(trial: Trial) -> bool:
             state, tried = states.get(trial.id), self._invalid[trial.id]
-            return state in self._finished and (
-                state != "invalid" or tried > THRESHOLDS.rerun_limit or trial.id in hopeless
-            )
+            return state in self._finished and (state != "invalid" or tried > self._reruns or trial.id in hopeless)
 
         by_block = groupby(trials, key=lambda trial: trial.block)
         return {
@@ -467,6 +474,8 @@ class _Runner:
         repeat = self._study.repeat
         if block < repeat.min:
             return None
+        if self._enough is not None and (why := self._enough(self._bench.store.records())):
+            return why
         if repeat.until is not None and is_enough(self._bench.store, until=repeat.until):
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
         return None
@@ -500,12 +509,12 @@ class _Runner:
 
     def _run_until_valid(self, trial: Trial) -> None:
         """A trial whose fault may pass is run again, a few times; every attempt is kept."""
-        for attempt in range(self._invalid[trial.id], 1 + THRESHOLDS.rerun_limit):
+        for attempt in range(self._invalid[trial.id], 1 + self._reruns):
             begin_ns = self._bench.host.clock.now_ns()
             self._watcher.trial_began(self._label(trial))
             record = run_trial(trial, self._bench)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
-            again = attempt < THRESHOLDS.rerun_limit and may_be_cured(record) and not self._interruption.asked
+            again = attempt < self._reruns and may_be_cured(record) and not self._interruption.asked
             self._note_end([trial], [record], begin_ns, again=again)
             self._break_if_hopeless(trial, record)
             if not again:
@@ -528,7 +537,7 @@ class _Runner:
 
     def _run_in_slices(self, trials: list[Trial]) -> None:
         """The same of trials that take turns: they are run again together."""
-        for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + THRESHOLDS.rerun_limit):
+        for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + self._reruns):
             begin_ns = self._bench.host.clock.now_ns()
             names = [self._label(trial) for trial in trials]
             block = names[0].partition(": ")[0] + ": "  # the same of all of them
@@ -537,7 +546,7 @@ class _Runner:
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             invalid = [record for record in records if record.state == "invalid"]
             failed = any(record.state in FAILED for record in records)
-            again = attempt < THRESHOLDS.rerun_limit and not failed and not self._interruption.asked
+            again = attempt < self._reruns and not failed and not self._interruption.asked
             again = again and bool(invalid) and all(map(may_be_cured, invalid))
             self._note_end(trials, records, begin_ns, again=again)
             for trial, record in zip(trials, records, strict=True):

@@ -452,6 +452,7 @@ FIRST_LIMIT_S = 1800.0  # of a rehearsal, where the study names no limit and nob
 ENOUGH_STEPS = 20  # fewer are mostly warm-up, and say little of those to come
 LEAST_LIMIT_S = 120.0
 LIMIT_FACTOR, LIMIT_SLACK_S = 3.0, 60.0
+UNSEEN_FACTOR = 30.0  # of another side that has not run yet: it may be much slower, which is what is asked
 
 
 @dataclass(frozen=True)
@@ -484,9 +485,9 @@ def rehearsals(study: Study, trials: Iterable[Trial]) -> list[Trial]:
     ]
 
 
-def followed_limit_s(run_s: Sequence[float]) -> float | None:
+def followed_limit_s(run_s: Sequence[float], factor: float = LIMIT_FACTOR) -> float | None:
     """The limit that follows from how long the workload took on each side; None where that is not known."""
-    return max(LEAST_LIMIT_S, LIMIT_FACTOR * max(run_s) + LIMIT_SLACK_S) if run_s else None
+    return max(LEAST_LIMIT_S, factor * max(run_s) + LIMIT_SLACK_S) if run_s else None
 
 
 def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str, Any]) -> Length | None:
