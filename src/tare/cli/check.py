@@ -136,7 +136,8 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
         return
     click.echo(f"{fields['image']}: {count_text(len(suspects), 'suspect')} (nothing was run)")
     for name, each in suspects.items():
-        _line("-", f"{name} ({titles[name]})", f"{each.evidence} Cure: {each.cure}")
+        cure = f" Cure: {each.cure}" * (name in found.offered())
+        _line("-", f"{name} ({titles[name]})", f"{each.evidence}{cure}")
     click.echo(click.wrap_text(f"ruled out: {', '.join(ruled_out)}", width(), "", "  "))
     click.echo(click.wrap_text(f"not looked at: {', '.join(found.not_looked)}", width(), "", "  "))
 

@@ -593,6 +593,8 @@ class Cause(Part):
     """What it slows down: `start`, `data`, `compute`, `gpu`, `tail`."""
     option: ClassVar[str] = ""
     """The field of a platform that brings it, such as `quota`: whoever gives it has it tried."""
+    weakens: ClassVar[bool] = False
+    """Whether its cure takes a protection away: it is then offered only where it is proved to help."""
 
     @abstractmethod
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:

@@ -133,6 +133,10 @@ class Suspects:
     def cures(self) -> dict[str, str]:
         return {name: each.cure for name, each in self.held.items()}
 
+    def offered(self) -> dict[str, str]:
+        """The cures that may be told before they are proved: none that takes a protection away."""
+        return {name: cure for name, cure in self.cures().items() if not cause_of(name).weakens}
+
     def evidence(self) -> dict[str, str]:
         return {name: each.evidence for name, each in self.held.items()}
 
@@ -299,12 +303,6 @@ class Search:
         if costing:  # beside a large cost a small one is not seen: once more, without the large one
             self.tried = [name for name in self.tried if name not in self.unseen - self.acquitted]
             self.acquitted |= self.unseen
-
-    def trials_left(self, blocks: int) -> int:
-        """The most trials that may still be run."""
-        waiting = self.candidates()
-        waves = -(-len(waiting) // MOST_AT_ONCE)
-        return blocks * (2 * waves + sum(len(self._levels(name)) for name in waiting))
 
 
 def _half_name(name: str, number: int, half: Suspicion) -> str:

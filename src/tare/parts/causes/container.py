@@ -201,6 +201,7 @@ class Seccomp(Cause):
     """The seccomp filter: each system call is checked, and older kernels slow down all code that runs under one."""
 
     title: ClassVar[str] = "the seccomp filter"
+    weakens: ClassVar[bool] = True
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
     option: ClassVar[str] = "seccomp_profile"
 

@@ -187,8 +187,17 @@ class CpuQuota(Cause):
             evidence=f"a quota of {cores_text(float(quota))}{stopped}.",
             without={"quota": None},
             added={"quota": quota},
-            cure="more CPU: --cpus N, or no quota (Kubernetes: raise or remove limits.cpu)",
+            cure=f"--cpus {_cores_used(quick, float(quota))}",
         )
+
+
+def _cores_used(quick: Side, quota: float) -> int:
+    """Whole cores that hold what the other side used, and more than the quota: at most what the host has."""
+    wall_s = quick.metrics.get("wall_s", 0.0)
+    used = quick.metrics.get("cpu_s", 0.0) / wall_s if wall_s > 0 else 0.0
+    wanted = max(math.floor(quota) + 1, math.ceil(used))
+    host = quick.number("place.host_cores")
+    return wanted if host is None else min(wanted, max(1, math.floor(host)))
 
 
 _NODES = "process.Mems_allowed_list"
