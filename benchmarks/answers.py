@@ -3,8 +3,8 @@
     python -m benchmarks.answers [ROUNDS] [--against SRC] [--only WORD]
 
 With --against, the `src` of another tree runs the same in the same rounds, and the ratio is shown; --only takes those
-whose name has the word in it, such as `kept`, which takes a minute or so and is left out otherwise. Then what is done
-in a second of CPU time, without the start of the process: lines of a text trace, page writes simulated without numba.
+whose name has the word in it, such as `kept`, which takes a minute or so and is left out otherwise. Then how many lines
+of a text trace are read in a second of CPU time, without the start of the process.
 """
 
 from __future__ import annotations
@@ -73,26 +73,11 @@ with opened(path) as trace:
         summary.add(chunk)
 print(path.read_bytes().count(b"\\n") / (time.process_time() - begin_s))
 """
-_WITHOUT_NUMBA = """
-import sys, time
-sys.modules["numba"] = None
-from benchmarks.simulate import SIZE_PAGES, _local, _trace
-from tare.analysis.nvm.model import POLICIES, Layer
-from tare.analysis.nvm.replay import simulate
-writes = 1_000_000
-trace = _trace(_local(writes))
-begin_s = time.process_time()
-simulate(trace, [Layer(POLICIES["lru"], SIZE_PAGES * 4096)])
-print(writes / (time.process_time() - begin_s))
-"""
 
 
 def rates(folder: Path) -> dict[str, list[str]]:
     """Programs that print how much they did in a second."""
-    return {
-        "lines of a text trace": ["-c", _TEXT_TRACE, str(folder / "trace.txt")],
-        "writes, LRU without numba": ["-c", _WITHOUT_NUMBA],
-    }
+    return {"lines of a text trace": ["-c", _TEXT_TRACE, str(folder / "trace.txt")]}
 
 
 def _trace(lines: int) -> str:

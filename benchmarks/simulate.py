@@ -3,8 +3,8 @@
     python -m benchmarks.simulate [ROUNDS] [--json]
 
 The others: an OrderedDict as anyone would write it, and stack distances by whole-array numpy (which give every size at
-once, in n log n). Each must find the same hits. Then every policy and way to destage, a sweep, a trace without any
-locality, and a Parquet file from the first byte to the last figure.
+once, in n log n). Each must find the same hits. Then a trace without any locality, a sweep of sizes, and a Parquet file
+from the first byte to the last figure.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import duckdb
 import numpy as np
 
 from benchmarks.rounds import Rounds
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Trace, trace_of
-from tare.analysis.nvm.replay import compile_ahead, simulate
+from tare.analysis.nvm.model import POLICIES, Layer, Trace, trace_of
+from tare.analysis.nvm.replay import simulate
 from tare.analysis.nvm.sources import trace_file
 from tare.analysis.statistics import median_estimate
 
@@ -36,7 +36,6 @@ SWEEP = [2**power for power in range(18, 31)]
 
 def measure(rounds: int = ROUNDS) -> dict[str, Any]:
     """Millions of page writes a second, each a median over rounds with its 95 % interval."""
-    compile_ahead()
     local, scattered = _trace(_local(WRITES)), _trace(np.random.default_rng(2).integers(0, PAGES, WRITES))
     peers = _local(PEER_WRITES)
     _agree(peers)
@@ -57,21 +56,16 @@ def measure(rounds: int = ROUNDS) -> dict[str, Any]:
 
 
 def _ways(local: Trace, scattered: Trace, peers: Any, path: Path) -> dict[str, tuple[int, Callable[[], Any]]]:
-    size = SIZE_PAGES * 4096
-    ways: dict[str, tuple[int, Callable[[], Any]]] = {
+    layer = Layer(POLICIES["lru"], SIZE_PAGES * 4096)
+    layers = [Layer(POLICIES["lru"], each) for each in SWEEP]
+    return {
         "OrderedDict": (PEER_WRITES, lambda: ordered_dict_hits(peers.tolist(), SIZE_PAGES)),
         "numpy stack distances": (PEER_WRITES, lambda: stack_distances(peers)),
+        "lru": (WRITES, lambda: simulate(local, [layer])),
+        "lru, scattered": (WRITES, lambda: simulate(scattered, [layer])),
+        f"sweep of {len(layers)}": (WRITES * len(layers), lambda: simulate(local, layers)),
+        "lru, from Parquet": (WRITES, lambda: _from_parquet(path, [layer])),
     }
-    for name, policy in POLICIES.items():
-        if policy.buffers:
-            ways[name] = (WRITES, lambda policy=policy: simulate(local, [Layer(policy, size)]))
-    lru, idle = POLICIES["lru"], DESTAGES["idle"]
-    ways["lru, idle"] = (WRITES, lambda: simulate(local, [Layer(lru, size, idle)]))
-    ways["lru, scattered"] = (WRITES, lambda: simulate(scattered, [Layer(lru, size)]))
-    layers = [Layer(policy, each) for policy in POLICIES.values() if policy.buffers for each in SWEEP]
-    ways[f"sweep of {len(layers)}"] = (WRITES * len(layers), lambda: simulate(local, layers))
-    ways["lru, from Parquet"] = (WRITES, lambda: _from_parquet(path, [Layer(lru, size)]))
-    return ways
 
 
 def _local(writes: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flushing_reference import Write, reference
-from tare.analysis.nvm import recency, replay
-from tare.analysis.nvm import replay as numbering
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Run, Trace, trace_of
-from tare.analysis.nvm.replay import IS_COMPILED, simulate
+from tare.analysis.nvm import recency
+from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Piece, Run, Trace, trace_of
+from tare.analysis.nvm.replay import simulate
 
 PAGE = 4096
 DISK_S, NVM_S = 0.002, 1e-6
@@ -39,11 +39,15 @@ def made(raw: Sequence[Write]) -> list[Write]:
     return writes
 
 
-def trace(writes: Sequence[Write]) -> Trace:
+def trace(writes: Sequence[Write], size: int) -> Trace:
+    """In pieces of so many writes: what is kept from one to the next is part of the promise."""
     times, at, who = zip(*writes, strict=True)
     dev, inode, page = zip(*at, strict=True)
     columns = {"t_ns": times, "dev": dev, "inode": inode, "page": page, "tenant": who}
-    return trace_of("made up", {name: np.array(values) for name, values in columns.items()})
+    whole = trace_of("made up", {name: np.array(values) for name, values in columns.items()})
+    (piece,) = whole.pieces()
+    cuts = [slice(begin, begin + size) for begin in range(0, len(writes), size)]
+    return replace(whole, pieces=lambda: (Piece(*(column[cut] for column in piece)) for cut in cuts))
 
 
 def assert_as_reference(run: Run, writes: Sequence[Write], divided: bool) -> None:
@@ -63,50 +67,25 @@ def assert_as_reference(run: Run, writes: Sequence[Write], divided: bool) -> Non
 
 
 @settings(max_examples=400)
-@given(raw_writes, st.lists(layers, min_size=1, max_size=3), st.booleans(), st.sampled_from([3, 64, 1 << 18]))
+@given(
+    raw_writes,
+    st.lists(layers, min_size=1, max_size=3),
+    st.booleans(),
+    st.sampled_from([3, 64, 1 << 20]),
+    st.integers(1, 40),
+)
 def test_each_run_is_that_of_the_obvious_implementation(
-    raw: Any, asked: list[Layer], divided: bool, piece: int
+    raw: Any, asked: list[Layer], divided: bool, size: int, stretch: int
 ) -> None:
     writes = made(raw)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(replay, "PIECE_WRITES", piece)  # what is kept from piece to piece is part of the promise
-        patch.setattr(replay, "SPARE", 4)  # so that queues are tidied within a short trace
-        found = simulate(trace(writes), asked, PAGE, divided)
+        patch.setattr(recency, "_FEWEST", stretch)  # so that a short trace has several
+        patch.setattr(recency, "_EARLIER", recency._EARLIER[:4, :4])
+        found = simulate(trace(writes, size), asked, PAGE, divided)
     for run in found.runs:
         assert_as_reference(run, writes, divided)
     kept = {(place, tenant) if divided else place for _, place, tenant in writes}
     assert found.distinct_pages == len(kept)
-
-
-@settings(max_examples=200)
-@given(raw_writes, layers, st.booleans(), st.sampled_from([3, 64, 1 << 20]), st.integers(1, 40))
-def test_without_numba_the_same_comes_out(raw: Any, layer: Layer, divided: bool, piece: int, stretch: int) -> None:
-    assert IS_COMPILED, "the test set-up installs numba: without it this would compare Python with itself"
-    writes = made(raw)
-    fast = simulate(trace(writes), [layer], PAGE, divided)
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (replay, numbering, replay):
-            patch.setattr(module, "IS_COMPILED", False)
-        for name in ("_coldest", "_tidy", "_destage", "_short_of_room"):
-            patch.setattr(replay, name, getattr(replay, name).py_func)
-        patch.setattr(replay, "replay", replay.replay.py_func)
-        patch.setattr(replay, "COUNTED_WRITES", piece)
-        patch.setattr(recency, "_FEWEST", stretch)
-        patch.setattr(recency, "_EARLIER", recency._EARLIER[:4, :4])
-        slow = simulate(trace(writes), [layer], PAGE, divided)
-    assert slow.runs == fast.runs
-    assert slow.distinct_pages == fast.distinct_pages
-
-
-@given(
-    st.lists(st.integers(0, (1 << 64) - 1) | st.integers(0, 40) | st.integers(0, 40).map(lambda n: n * 8), max_size=400)
-)
-def test_a_page_has_one_number_and_another_page_another(keys: list[int]) -> None:
-    table, known = numbering.TableOfPages(), numbering.DictOfPages()
-    columns = np.array(keys, np.uint64)
-    halves = [columns[: len(keys) // 2], columns[len(keys) // 2 :]]
-    assert [table.of(half).tolist() for half in halves] == [known.of(half) for half in halves]
-    assert table.known == known.known == len(set(keys))
 
 
 @given(st.lists(st.integers(0, 30) | st.integers((1 << 62), (1 << 62) + 30), min_size=1, max_size=400), st.data())

@@ -7,18 +7,16 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import StoreError, StudyError, TareError, damage_named, pip_install
+from tare.base.errors import StoreError, StudyError, TareError, damage_named
 from tare.base.units import parse_seconds, parse_size, positive
 from tare.cli.report import draw, need_drawable
 from tare.cli.scaffold import (
-    SHARE,
     STORE,
     NamesOption,
     QuantityOption,
@@ -69,21 +67,19 @@ SIZES = QuantityOption("sizes", parse_size, several=True, words={UNLIMITED: None
 @click.option(
     "--policy",
     "policies",
-    type=NamesOption("policy", ("none", "lru", "clock", "hot")),
-    default="none,lru,clock,hot",
+    type=NamesOption("policy", ("none", "lru")),
+    default="none,lru",
     show_default=True,
     help="Which page makes room.",
 )
 @click.option(
     "--destage",
     "destages",
-    type=NamesOption("way to destage", ("sync", "idle", "async")),
+    type=NamesOption("way to destage", ("sync", "async")),
     default="sync",
     show_default=True,
-    help="Who waits for a page to be written to the disk: the writer, the writer if the idle disk has freed "
-    "no place, nobody.",
+    help="Who waits for a page to be written to the disk: the writer, or nobody.",
 )
-@click.option("--reserve", type=SHARE, default="10%", show_default=True, help="Of the buffer: what 'idle' keeps free.")
 @click.option(
     "--buffer",
     type=click.Choice(["shared", "divided"]),
@@ -96,14 +92,14 @@ SIZES = QuantityOption("sizes", parse_size, several=True, words={UNLIMITED: None
 @prints
 def simulate(
     source: Path, disk_s: float, nvm_s: float, sizes: tuple[int | None, ...], policies: tuple[str, ...],
-    destages: tuple[str, ...], reserve: float, buffer: str, page_bytes: int | None, output: Path | None,
+    destages: tuple[str, ...], buffer: str, page_bytes: int | None, output: Path | None,
 ) -> Result:  # fmt: skip
     """Simulate a non-volatile layer in front of a disk, on write-backs that were traced.
 
     TRACE is a CSV or Parquet file with columns t_s, dev, inode, page and perhaps tenant, one row per page that was
     written back, in the order of time. Of a store DIR, each traced trial is a trace.
 
-    tare trace simulate trace.csv --nvm-size 64MB,256MB --policy lru,hot --destage sync,idle -o figure6.svg
+    tare trace simulate trace.csv --nvm-size 64MB,256MB --policy lru --destage sync,async -o figure6.svg
 
     --json: {"runs": [{"policy", "nvm_bytes" (null: unlimited), "page_writes", "disk_writes", "nvm_writes",
     "latency_s", "latency_disk_only_s", "improvement", "p99_s", "latency_mean_s", "destage", "nvm_pages", "absorbed",
@@ -111,16 +107,13 @@ def simulate(
     "disk_busy_share", "tenants", "trace"}], "writes_per_s", "reads_per_s", "traces", "assumptions"}; latencies are
     sums over all write-backs, writes_per_s is page writes simulated, over all runs.
     """
-    from tare.analysis.nvm.replay import IS_COMPILED, WITHOUT, compile_ahead, simulate
+    from tare.analysis.nvm.replay import simulate
     from tare.report.charts.kernel import flushing_figure
     from tare.report.text.kernel import simulation_text
 
     need(page_bytes is None or page_bytes > 0, "--page-size: a page has at least one byte.")
     need_drawable(output)
-    asked = layers(policies, sizes, destages, reserve, disk_s, nvm_s)
-    if not IS_COMPILED:
-        say(f"note: {WITHOUT}: `{pip_install('fast')}` brings it.")
-    compile_ahead()
+    asked = layers(policies, sizes, destages, disk_s, nvm_s)
     found = []
     with spinner("replaying the trace"), _traces(source) as traces:
         for trace in traces:
@@ -131,16 +124,13 @@ def simulate(
 
 
 def layers(
-    policies: Sequence[str], sizes: Sequence[int | None], destages: Sequence[str], reserve: float, disk_s: float,
-    nvm_s: float,
+    policies: Sequence[str], sizes: Sequence[int | None], destages: Sequence[str], disk_s: float, nvm_s: float
 ) -> list[Layer]:  # fmt: skip
     """Every policy with every size and way to destage; without a buffer there is one of them."""
     from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer
 
-    ways = [DESTAGES[name] for name in destages]
-    ways = [replace(way, reserve=reserve) if way.reserve else way for way in ways]
     made = []
-    for way in ways:
+    for way in (DESTAGES[name] for name in destages):
         for policy in (POLICIES[name] for name in policies):
             its_sizes = sizes if policy.buffers else (0,)
             made += [Layer(policy, size, way, disk_s, nvm_s) for size in its_sizes]

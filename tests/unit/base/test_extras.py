@@ -43,4 +43,4 @@ def test_without_a_checkout_it_goes_by_its_name(
 def test_where_tare_is_not_installed_but_on_the_path_it_goes_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", [])
 
-    assert pip_install("fast") == "pip install 'tare-bench[fast]'"
+    assert pip_install("serve") == "pip install 'tare-bench[serve]'"

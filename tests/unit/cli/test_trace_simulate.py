@@ -73,21 +73,21 @@ def test_times_sizes_and_pages_are_as_asked(trace: str) -> None:
 
 def test_the_default_sweeps_policies_and_sizes(trace: str) -> None:
     runs = found(trace)["runs"]
-    assert {run["policy"] for run in runs} == {"none", "lru", "clock", "hot"}
+    assert {run["policy"] for run in runs} == {"none", "lru"}
     assert len({run["nvm_bytes"] for run in runs}) == 14
 
 
 def test_unlimited_is_a_size(trace: str) -> None:
-    (run,) = found(trace, "--nvm-size", "unlimited", "--policy", "hot")["runs"]
+    (run,) = found(trace, "--nvm-size", "unlimited", "--policy", "lru")["runs"]
     assert (run["nvm_bytes"], run["disk_writes"]) == (None, 0)
 
 
 def test_destaging_and_dividing_are_part_of_the_result(trace: str) -> None:
-    runs = found(trace, "--nvm-size", "400kB", "--policy", "lru", "--destage", "sync,idle,async", "--buffer", "divided")
-    sync, idle, background = runs["runs"]
-    assert [run["destage"] for run in runs["runs"]] == ["sync", "idle", "async"]
+    runs = found(trace, "--nvm-size", "400kB", "--policy", "lru", "--destage", "sync,async", "--buffer", "divided")
+    sync, background = runs["runs"]
+    assert [run["destage"] for run in runs["runs"]] == ["sync", "async"]
     assert background["waited_writes"] == 0 < background["destaged_writes"]
-    assert background["latency_s"] < idle["latency_s"] <= sync["latency_s"]
+    assert background["latency_s"] < sync["latency_s"]
     assert set(sync["tenants"]) == {"tenant1", "tenant2"}
     assert sum(each["page_writes"] for each in sync["tenants"].values()) == 2000
     assert runs["assumptions"]["buffer"] == "divided"
@@ -100,7 +100,7 @@ def test_the_table_is_as_it_was_accepted(trace: str, columns: int) -> None:
 
 
 def test_no_line_is_wider_than_the_terminal(trace: str) -> None:
-    assert max(map(len, tare(trace, "--destage", "idle").stdout.splitlines())) <= 80
+    assert max(map(len, tare(trace).stdout.splitlines())) <= 80
 
 
 def test_a_store_is_simulated_cell_by_cell(tmp_path: Path) -> None:
@@ -134,15 +134,17 @@ def test_figure_6_is_drawn(trace: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--policy", "fifo"], "No policy 'fifo'. Available: none, lru, clock, hot"),
-        (["--destage", "later"], "No way to destage 'later'. Available: sync, idle, async"),
+        (["--policy", "fifo"], "No policy 'fifo'. Available: none, lru"),
+        (["--policy", "lru,hot"], "No policy 'hot'. Available: none, lru"),
+        (["--destage", "later"], "No way to destage 'later'. Available: sync, async"),
+        (["--destage", "idle"], "No way to destage 'idle'. Available: sync, async"),
         (["--nvm-size", "64"], "'64' has no unit"),
         (["--nvm-size", "64MB,huge"], "'huge' is not a size"),
         (["--disk", "8"], "'8' has no unit"),
         (["--disk", "0ms"], "must be more than zero"),
         (["--page-size", "0B"], "a page has at least one byte"),
         (["-o", "figure.gif"], "a figure ends in .svg, .pdf, .png"),
-        (["--reserve", "200%"], "must be more than 0 % and less than 100 %"),
+        (["--reserve", "20%"], "No such option"),
     ],
 )
 def test_a_wrong_command_line_is_refused_before_anything_is_read(trace: str, words: list[str], told: str) -> None:

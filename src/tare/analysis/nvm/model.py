@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tare.base.errors import StudyError
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -18,18 +16,15 @@ if TYPE_CHECKING:
 DISK_S = 8e-3  # the paper's disk (Toshiba DT01ACA1), one access
 NVM_S = 350e-9  # its phase-change memory, one write
 PAGE_BYTES = 4096
-RESERVE = 0.1  # of the buffer: what `idle` keeps free
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Which page makes room: how pages age, and what may take the place of another."""
+    """Which page makes room, if there is a buffer at all."""
 
     name: str
     about: str
     buffers: bool = True
-    lazy: bool = False  # a rewrite marks a page, and the mark buys it one more round; else it becomes the youngest
-    by_heat: bool = False  # a page takes another's place only if it was written back more often
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,6 @@ class Destage:
     name: str
     about: str
     waits: bool  # the write-back that needs the place pays for the disk access
-    reserve: float = 0.0  # of the buffer, freed between write-backs while the disk is idle
 
 
 POLICIES: Mapping[str, Policy] = {
@@ -47,20 +41,15 @@ POLICIES: Mapping[str, Policy] = {
     for each in (
         Policy("none", "no buffer: every write-back goes to the disk", buffers=False),
         Policy("lru", "the page that was written back longest ago makes room"),
-        Policy("clock", "pages make room in turn; one that was rewritten since stays for another round", lazy=True),
-        Policy("hot", "as lru, but only for a page that was written back more often; others go to the disk",
-               by_heat=True),
     )
-}  # fmt: skip
+}
 DESTAGES: Mapping[str, Destage] = {
     each.name: each
     for each in (
         Destage("sync", "the write-back that needs the place waits for the disk", waits=True),
-        Destage("idle", "the disk frees places between write-backs; a write-back that finds none waits", waits=True,
-                reserve=RESERVE),
         Destage("async", "the disk always keeps up in the background, and nobody waits", waits=False),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +202,7 @@ def _tenant_json(writes: Writes, layer: Layer) -> dict[str, Any]:
 
 # Page writes in the order in which they came, in pieces: a key for each page, who wrote it, and when.
 
-MOST_KEYS = 1 << 63  # a key and one more fit into 64 bits
+MOST_KEYS = 1 << 63  # as a BIGINT of DuckDB
 MOST_TENANTS = 256
 
 
@@ -237,14 +226,6 @@ class Trace:
     duration_s: float = 0.0
     page_bytes: int | None = None  # where the trace says it
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the trial that was traced
-
-
-def by_tenant(piece: Piece, trace: Trace) -> Piece:
-    """The same writes, with a page of each tenant for itself."""
-    count = len(trace.tenants)
-    if trace.span * count > MOST_KEYS:
-        raise StudyError(f"{trace.name}: its devices, files and pages are too many to tell them apart by tenant.")
-    return piece._replace(keys=piece.keys * np.uint64(count) + piece.tenants)
 
 
 def trace_of(

@@ -1,4 +1,4 @@
-"""LRU without a loop over the writes: for where no compiler is installed.
+"""LRU without a loop over the writes.
 
 A page is in an LRU buffer of C pages while fewer than C others were written since its own last write. So one place in
 the past, the *oldest*, tells what is held: pages written at or after it. It only ever moves on, and where it is can be
@@ -12,7 +12,6 @@ it, then its own writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -103,12 +102,13 @@ class Recency:
 
 
 def _order(keys: npt.NDArray[np.uint64]) -> Ints:
-    """Equal keys together, in the order in which they came: sixteen bits at a time, which numpy sorts by counting."""
-    order, shift, top = np.argsort(keys.astype(np.uint16), kind="stable"), 16, int(keys.max())
-    while top >> shift:
-        order = order[np.argsort((keys >> np.uint64(shift)).astype(np.uint16)[order], kind="stable")]
-        shift += 16
-    return order
+    """Equal keys together, in the order in which they came."""
+    bits = len(keys).bit_length()
+    if int(keys.max()) >> (64 - bits):
+        return np.argsort(keys, kind="stable")
+    placed = keys << np.uint64(bits) | np.arange(len(keys), dtype=np.uint64)  # sorted twice as fast as by `argsort`
+    placed.sort()
+    return (placed & np.uint64((1 << bits) - 1)).view(np.int64)
 
 
 def hits(part: Part, capacity: int) -> npt.NDArray[np.bool_]:
@@ -207,20 +207,13 @@ class Counted:
     def run(self) -> Run:
         """What has been found so far."""
         writes = [sum(each, Writes()) for each in zip(*(share.writes() for share in self.shares), strict=True)]
-        destaged, left = sum(each.destaged for each in self.shares), sum(each.held for each in self.shares)
-        return run_of(self.layer, self._trace, writes, destaged, left, self.pages, len(self.shares))
-
-
-def run_of(
-    layer: Layer, trace: Trace, writes: Sequence[Writes], destaged: int, left: int, pages: int | None, shares: int
-) -> Run:
-    return Run(
-        layer,
-        dict(zip(trace.tenants, writes, strict=True)),
-        destaged=destaged,
-        left=left,
-        pages=pages if pages is None else pages * shares,
-        trace=trace.name,
-        duration_s=trace.duration_s,
-        settings=trace.settings,
-    )
+        return Run(
+            self.layer,
+            dict(zip(self._trace.tenants, writes, strict=True)),
+            destaged=sum(each.destaged for each in self.shares),
+            left=sum(each.held for each in self.shares),
+            pages=self.pages if self.pages is None else self.pages * len(self.shares),
+            trace=self._trace.name,
+            duration_s=self._trace.duration_s,
+            settings=self._trace.settings,
+        )

@@ -377,7 +377,7 @@ def with_flush_latencies(store: Store, records: Sequence[Record]) -> list[Record
 
 
 def _with_latencies(store: Store, record: Record) -> Record:
-    """Counted, not replayed: to import and load a compiler would take longer than what a trial writes."""
+    """The pages are counted before the layer is made: its size is a share of them."""
     trace = _trace_of_trial(store, record, record.trial)
     if not trace.writes:
         return record

@@ -6,7 +6,7 @@ A section's rows are its table, whoever draws it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tare.analysis.kernel import counters, writebacks
 from tare.analysis.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
 from tare.analysis.kernel.writebacks import scatters
 from tare.analysis.nvm.model import POLICIES, Layer, Run
+from tare.analysis.nvm.replay import Simulation, simulate
 from tare.analysis.nvm.sources import HIGH, LOW, bands, capacity, store_traces
 from tare.base.errors import TareError
 from tare.base.text import safe_text, share_text, time_text
@@ -33,16 +34,13 @@ from tare.report.layout import (
 )
 from tare.report.text.kernel import buffer_text, cell_text, number_text
 
-if TYPE_CHECKING:
-    from tare.analysis.nvm.replay import Simulation  # brings the compiler
-
 NARROWEST = 1.05  # the axis of ratios shows at least this far both ways
 # Columns of the counters, and what they are in the chart.
 ROLES = {"workload": "process", "daemon": "daemons", "host_process": "host process"}
 CURVES, CURVE_POINTS = 7, 300  # of intervals between write-backs
 SHORTEST_S = 1e-4  # on a logarithmic axis what is shorter stands here
 SIZES = tuple(2**power for power in range(18, 31))  # of the flushing layer's buffer: 256 KiB to 1 GiB
-MOST_COMPILED, MOST_COUNTED = 100_000_000, 30_000_000  # page writes, over all sizes: a few seconds
+MOST_WRITES = 30_000_000  # over all sizes: a few seconds
 _BEFORE, _AFTER = 3, 1  # columns of the section of faults around those of the causes: where, role, stage; the sum
 _PAPERS = "the paper's eight cases"
 _BAND = {"low": 1 - HIGH, "high": 1 - LOW}
@@ -340,11 +338,9 @@ def hot_pages_figure(trials: Sequence[TrialTraces]) -> Figure | None:
 
 def layer_figure(store: Store) -> Figure | None:
     """That of a report: the first traced trial of each cell, through the layer by LRU; None where there is no trace."""
-    from tare.analysis.nvm.replay import IS_COMPILED, simulate  # brings the compiler
-
     traces = list({trace.name: trace for trace in reversed(list(store_traces(store))) if trace.writes}.values())[::-1]
     writes = sum(trace.writes for trace in traces)
-    if not traces or writes * len(SIZES) > (MOST_COMPILED if IS_COMPILED else MOST_COUNTED):
+    if not traces or writes * len(SIZES) > MOST_WRITES:
         return None
     layers = [Layer(POLICIES["lru"], size) for size in SIZES]
     return flushing_figure([simulate(trace, layers) for trace in traces])
