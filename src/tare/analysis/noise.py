@@ -20,7 +20,7 @@ from tare.analysis.estimators import line_up
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.sentences import Stops, percent
-from tare.analysis.statistics import FLOOR, variation
+from tare.analysis.statistics import ALPHA, FLOOR, variation
 from tare.records.model import Record, grouped, is_usable
 
 DRIFT_SHARE = 0.02  # block to block, beyond what the trials' own noise explains
@@ -129,6 +129,11 @@ def _grid(measurements: Sequence[Measurement]) -> tuple[dict[str, dict[str, floa
 
 
 LOOKING_ALPHA = 0.035
+
+
+def seen_alpha(seen: Sequence[int]) -> float:
+    """Of a run to which blocks were added after it had been judged: each look at it takes its part (Bonferroni)."""
+    return ALPHA / (1 + len(seen))
 
 
 def enough(measurements: Sequence[Measurement], *, against: str, until: float, floor: int = FLOOR) -> bool:

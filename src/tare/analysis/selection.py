@@ -13,9 +13,9 @@ from tare.analysis.cells import Cells, SeveralWays, baseline_level, cells, level
 from tare.analysis.compare import Contest, contests, largest_floor, pick_baseline
 from tare.analysis.labels import Namer, make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
-from tare.analysis.noise import LOOKING_ALPHA
+from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
 from tare.analysis.sentences import stands_out
-from tare.analysis.statistics import ALPHA, median_estimate, outliers
+from tare.analysis.statistics import median_estimate, outliers
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import UNSLICED_PROBES, Ruling
 from tare.base.text import natural_key, unit_of
@@ -51,6 +51,7 @@ class Request:
     until: float | None  # the stop rule's target for half an interval, where one was declared
     least_blocks: int | None
     most_blocks: int | None
+    seen: tuple[int, ...]  # blocks that had been judged, each time that more were added
     declared: bool  # whether factor and baseline are those that the stop rule looked at
     listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
     rises: bool | None = None  # the caller's statement that more of the metric is better; None: its name decides
@@ -60,8 +61,8 @@ class Request:
 
     @property
     def alpha(self) -> float:
-        """A run that looks at its interval after each block pays for it (see `stopping`)."""
-        return ALPHA if self.until is None else LOOKING_ALPHA
+        """A run that looks at its interval after each block pays for it; so does one to which blocks were added."""
+        return seen_alpha(self.seen) if self.until is None else LOOKING_ALPHA
 
 
 def request(
@@ -89,6 +90,7 @@ def request(
         metric=metric or declared.get("metric"),
         its_metric=declared.get("metric"),
         until=_share(until, "repeat.until"),
+        seen=tuple(repeat.get("seen") or ()),
         least_blocks=repeat.get("min"),
         most_blocks=repeat.get("max"),
         declared=factor == its_factor and against in (None, text(its_against)),

@@ -219,6 +219,15 @@ def stop_rule(until: float, most: int | None, blocks: int, run: int, met: bool) 
     return f"Stop rule, declared before the run: every interval within ±{percent(until)}{cap}. It was {how}."
 
 
+def added(seen: Sequence[int], alpha: float) -> str:
+    """That blocks were added to a run that had been judged, and what that costs."""
+    looks = " and ".join(f"{count}" for count in seen)
+    return (
+        f"Blocks were added after the run had been judged with {looks}, so its intervals have {percent(1 - alpha)} "
+        "coverage instead of 95 %: that is the price of a second look."
+    )
+
+
 # What a metric hides: with any of these no level is called equivalent
 
 

@@ -506,6 +506,8 @@ def _as_root(levels: Mapping[str, Sequence[Record]]) -> list[str]:
 def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[Comparison]) -> list[str]:
     """Whatever there is to know about the run as a whole."""
     notes = [sentences.LOOKING] if selected.request.until is not None and selected.against is not None else []
+    if selected.request.seen and selected.against is not None:
+        notes.append(sentences.added(selected.request.seen, selected.request.alpha))
     if selected.against is None and selected.attempts:
         notes.append(sentences.no_baseline(selected.label.by, selected.levels))
     elif selected.request.against is None and selected.against is not None:

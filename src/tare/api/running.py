@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -246,9 +247,31 @@ PLANNED = ("platform", "workload", "control", "probes", "tenants", "exclude")  #
 DECLARED = ("repeat", "compare", "order", "aa")  # what must not be changed once a result has been seen
 
 
-def refuse_silent_changes(store: Store, study: Study, planned: list[Trial], accept: bool) -> None:
-    """An edited study is not gone on with by accident; its rules for stopping and judging not at all."""
-    _refuse(store, study, store.states(), planned, accept)
+def with_blocks(study: Study, folder: Path, blocks: int) -> Study:
+    """The study with so many blocks in all; of a store that is there, with those that were judged before."""
+    from tare.records.store import Store
+    from tare.studies.model import Repeat
+
+    ran, seen = 0, ()
+    if (folder / "store.json").exists():
+        with Store.open(folder) as store:
+            ran = len({record.block for record in store.records()})
+            seen = tuple((store.study.get("repeat") or {}).get("seen") or ())
+    if ran and blocks <= ran:
+        raise StudyError(f"--repeat {blocks}: {folder} has {count_text(ran, 'block')} already. Name more in all.")
+    judged = tuple(dict.fromkeys((*seen, ran))) if ran else ()  # who was refused before asks again with the same
+    return study.model_copy(update={"repeat": Repeat(min=blocks, max=blocks, seen=judged)})
+
+
+def refuse_silent_changes(
+    store: Store, study: Study, planned: list[Trial], accept: bool, adding: bool = False
+) -> None:  # fmt: skip
+    """An edited study is not gone on with by accident; its rules for stopping and judging not at all.
+
+    `adding` blocks changes neither what is run in a block nor how it is judged, but for the price of a second look.
+    """
+    known = [record.trial for record in store.records()] if adding else store.states()
+    _refuse(store, study, known, planned, accept, adding)
 
 
 def refuse_silent_changes_on(
@@ -278,13 +301,15 @@ def trials_by_device(store: Store) -> dict[str, list[str]]:
     return {device: list(trials) for device, trials in found.items()}
 
 
-def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Trial], accept: bool) -> None:
+def _refuse(
+    store: Store, study: Study, known: Iterable[str], planned: list[Trial], accept: bool, adding: bool = False
+) -> None:  # fmt: skip
     from tare.plan.matrix import changes
 
     now, known = study.as_plain(), list(known)
-    edited = [key for key in DECLARED if store.study.get(key) != now[key]]
+    edited = [key for key in DECLARED if store.study.get(key) != now[key] and not (adding and key == "repeat")]
     changed = changes(known, planned)
-    unlike = known and (changed.new or changed.gone) and not accept
+    unlike = known and ((changed.new and not adding) or changed.gone) and not accept
     if (edited or unlike) and (theirs := str(store.study.get("study") or study.study)) != study.study:
         renamed = (
             " Where it is the same one under a new name, `tare run --accept-changes` resumes it (old results stay)."
@@ -296,7 +321,8 @@ def _refuse(store: Store, study: Study, known: Iterable[str], planned: list[Tria
     if edited:
         raise StudyError(
             f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
-            "judged is declared before it, and not changed once results are seen: give another folder with -o."
+            "judged is declared before it, and not changed once results are seen: give another folder with -o. "
+            f"`tare run {shlex.quote(str(store.root))} --repeat N` adds blocks to this one, up to N in all."
         )
     if unlike:
         differs = _what_differs(store, planned)
@@ -393,11 +419,13 @@ def run_into(
     wait_s: float = 0.0,
     enough: Enough | None = None,
     first: bool = True,
+    adding: bool = False,
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there.
 
     `enough` ends it before its last block (see `run_study`). `first` is false for the later studies of one question:
     what was said of this device before the first is not said again.
+    `adding`: the study has more blocks than what is there was begun with (`with_blocks`).
     """
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
@@ -420,9 +448,11 @@ def run_into(
     if not (folder / "store.json").exists():  # a run that goes on announces what is left of it
         tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
-        refuse_silent_changes(store, study, planned, accept_changes)
+        refuse_silent_changes(store, study, planned, accept_changes, adding)
         refuse_mixing(store, host, planned, accept_changes)
         refuse_moved_images(store, host, planned)
+        if adding:
+            store.redeclare(study.as_plain(), study_text(study))
         store.plan([row(trial) for trial in planned])
         if enough is None:
             say(sensitivity(study))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import LISTED, StudyError, unknown_name
-from tare.cli.report import written
+from tare.cli.report import steps_of, steps_text, written
 from tare.cli.scaffold import (
     FILE,
     SHARE,
@@ -30,6 +30,7 @@ from tare.cli.scaffold import (
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing
+    from tare.report.following import Step
 
 
 @click.command("compare", cls=Verb)
@@ -75,6 +76,7 @@ def command(
     from tare.records.schema import is_store
     from tare.report.text.verdict import verdict_text
 
+    steps: list[Step] = []
     if len(source) > 1:
         weighing = _of_files(source, block, order, **asked)
     elif is_store(source[0]) and recognised_folder(source[0]) is None:
@@ -82,6 +84,7 @@ def command(
         need(order is None, "--order is for tables; a store knows when each trial was run.")
         with reading(source[0]) as store:
             weighing = weighed(store, **asked)
+            steps = steps_of(store, weighing)
     else:
         weighing = _of_table(source[0], block, order, **asked)
     passed = None
@@ -101,7 +104,7 @@ def command(
         written(comment, as_comment(weighing, passed).encode())
     return Result(
         lambda: {**weighing_json(weighing), "gate": passed and {**asdict(passed), "passed": passed.passed}},
-        lambda: verdict_text(weighing, width(), color()),
+        lambda: "\n".join(filter(None, (verdict_text(weighing, width(), color()), steps_text(steps, width())))),
         exit_code=0 if passed is None or passed.passed else 1,
     )
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from tare.records.model import Record
     from tare.records.store import Store
     from tare.report.figure import Figure
+    from tare.report.following import Step
 
 
 FORMATS = {"html": "report.html", "md": "report.md", "csv": "trials.csv", "parquet": "trials.parquet",
@@ -259,7 +260,8 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         unusable = unusable_cells(store.records())
         traced = all(record.traced for record in store.records() if record.state in USABLE)
         metered = any("energy_j" in record.compared for record in store.records() if record.state in USABLE)
-    _tell(endings(study, folder, metered), study, folder, weighing, outcome, as_json)
+        steps = [] if outcome.interrupted or weighing.never_ran else steps_of(store, weighing)
+    _tell(endings(study, folder, metered), study, folder, weighing, outcome, as_json, steps)
     say(f"{outcome.why}.")
     if outcome.interrupted:
         going_on = f"{again} --retry-failed" if retried else again
@@ -317,7 +319,7 @@ def left_text(outcome: Outcome) -> str:
 
 def _tell(
     following: Sequence[str], study: Mapping[str, Any], folder: Path, weighing: Weighing, outcome: Outcome,
-    as_json: bool,
+    as_json: bool, steps: Sequence[Step],
 ) -> None:  # fmt: skip
     """The verdict, where the report lies, and what else the study is good for."""
     from tare.analysis.sentences import weighing_json
@@ -336,9 +338,28 @@ def _tell(
         print_json({**told, "not_measured": study.get("left_out", []), "next": following})
         return
     click.echo(verdict_text(weighing, width(), color()))
+    click.echo(steps_text(steps, width()))
     click.echo(f"report: {report}")
     for line in following:
         click.echo(f"next:   {line}")
+
+
+def steps_of(store: Store, weighing: Weighing) -> list[Step]:
+    """What to do with the answer that a store gives."""
+    from tare.report.following import Source, next_steps
+
+    return next_steps(weighing, Source.of(store, store.records(), shlex.quote(str(store.path))))
+
+
+def steps_text(steps: Sequence[Step], columns: int) -> str:
+    """Each sentence, wrapped, and its command on a line of its own, which is never wrapped: it is to be copied."""
+    from tare.base.columns import wrap
+
+    lines = []
+    for step in steps:
+        lines += wrap(f"{step.why}:" if step.command else step.why, columns)
+        lines += [f"  {step.command}"] if step.command else []
+    return "\n".join(lines)
 
 
 def unusable_cells(records: Iterable[Record]) -> int:

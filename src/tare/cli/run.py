@@ -30,6 +30,7 @@ from tare.api.running import (
     run_into,
     study_path,
     study_text,
+    with_blocks,
     with_interpreter,
 )
 from tare.base.errors import NotRestoredError, ObstacleError, StudyError
@@ -49,6 +50,7 @@ from tare.cli.scaffold import (
     trust_option,
     wait_option,
 )
+from tare.records.schema import STORE_FILE, STUDY_FILE
 
 if TYPE_CHECKING:
     from tare.fleet.inventory import Device
@@ -364,6 +366,9 @@ class _StudyVerb(Verb):
 @click.option(
     "--retry-failed", is_flag=True, help="Repeat trials that failed, ran out of time or of memory, or were invalid."
 )
+@click.option(
+    "--repeat", type=click.IntRange(1, 1000), help="So many blocks in all. What has been judged pays for a second look."
+)
 @trust_option
 @click.option(
     "--ignore-managers", is_flag=True, help="Run although something else (TuneD, jtop ...) manages the same settings."
@@ -374,9 +379,12 @@ class _StudyVerb(Verb):
 @json_option
 def command(
     study: Path, output: Path | None, scale: str | None, python: str | None, accept_changes: bool, retry_failed: bool,
-    trust: bool, ignore_managers: bool, verbose: bool, wait_s: float | None, as_json: bool, **fleet: Any,
+    repeat: int | None, trust: bool, ignore_managers: bool, verbose: bool, wait_s: float | None, as_json: bool,
+    **fleet: Any,
 ) -> None:  # fmt: skip
     """Run or resume STUDY, a file or a built-in name: a second run continues where the first one stopped.
+
+    A store in the place of STUDY is continued; with --repeat it gets more blocks: tare run out/weigh-1 --repeat 20
 
     The exit code is 0 if every cell has usable trials, even if some trials are not (the last line shows how many); 1 if
     a trial failed, or a cell has no usable trial; 130 if it was interrupted.
@@ -388,10 +396,16 @@ def command(
     need(over is None or python is None, "--python is for this device: for others set `python` in the inventory.")
     need(over is None or wait_s is None, "--wait is for this device: on others each trial waits for its turn.")
     need(over is None or not verbose, "--verbose is for this device: what trials on others print is in the store.")
+    need(over is None or repeat is None, "--repeat is for this device: for others set `repeat` in the study.")
+    if (study / STORE_FILE).is_file():
+        output, study = output or study, study / STUDY_FILE
     loaded = load_study(study, trust, scale, python)
     folder = output or folder_of(loaded)
+    adding = repeat is not None
+    if repeat is not None:
+        loaded = with_blocks(loaded, folder, repeat)
     # With an interpreter from the command line the file is not what is run: the study itself says which it was.
-    text = study_text(loaded) if python else study_path(study).read_text(encoding="utf-8-sig")
+    text = study_text(loaded) if python or adding else study_path(study).read_text(encoding="utf-8-sig")
     words = "".join(f" --{name} {shlex.quote(said)}" for name, said in (("scale", scale), ("python", python)) if said)
     if over is not None:
         wanted = Wanted(loaded, text, str(study), folder, accept_changes, retry_failed, ignore_managers)
@@ -401,6 +415,7 @@ def command(
     await_device(wait_s or 0.0)
     with needs_of_study(loaded):
         outcome = run_into(
-            loaded, text, folder, accept_changes, retry_failed, ignore_managers, verbose, wait_s=wait_s or 0.0
-        )
+            loaded, text, folder, accept_changes, retry_failed, ignore_managers, verbose,
+            wait_s=wait_s or 0.0, adding=adding,
+        )  # fmt: skip
     finish(folder, outcome, as_json, f"tare run {study}{words} -o {folder}", retried=retry_failed)

@@ -122,12 +122,12 @@ class Header:
     study: Json
 
 
-def write_header(root: Path, study: Json) -> None:
-    """Written last of all when a store is made: a folder that has it is a whole store."""
+def write_header(root: Path, study: Json, made: Header | None = None) -> None:
+    """Written last of all when a store is made: a folder that has it is a whole store. `made`: its header."""
     data = {
-        "schema_version": VERSION,
-        "tare_version": __version__,
-        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "schema_version": VERSION if made is None else made.schema_version,
+        "tare_version": __version__ if made is None else made.tare_version,
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds") if made is None else made.created_utc,
         "study": study,
     }
     from tare.base.files import replace_file  # with SQLite and more, which a reader of tables needs not

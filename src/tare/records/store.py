@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tare.base import strict_json
 from tare.base.errors import StoreError, StudyError
-from tare.base.files import explained
+from tare.base.files import explained, replace_file
 from tare.base.sides import is_rehearsal
 from tare.records import seal
 from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
@@ -41,6 +41,7 @@ from tare.records.schema import (
     Header,
     is_pack,
     read_header,
+    write_header,
 )
 from tare.records.seal import Writer, plain, start
 from tare.records.sealed import Key, Shelf, Thinned, folder_name, keys_in, verify_sealed
@@ -245,6 +246,15 @@ class Store:
         catalogue = self._writing()
         with explained(self.root, "noting the plan"):
             catalogue.plan(row.as_json() if isinstance(row, Record) else row for row in rows)
+
+    def redeclare(self, study: Json, text: str) -> None:
+        """Keep the study with another number of blocks; what the trials of a cell are stays as it was."""
+        self._writing()
+        with explained(self.root, "noting the study"):
+            replace_file(self.root / STUDY_FILE, text.encode("utf-8", "surrogatepass"))
+            write_header(self.root, study, self.header)
+        self.header = replace(self.header, study=study)
+        self.study = study
 
     def begin(self, draft: Record) -> Writer:
         """The next attempt at a trial; an earlier one is never replaced."""

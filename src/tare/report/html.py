@@ -58,8 +58,9 @@ from tare.report.figure import (
     script,
     static_svg,
 )
+from tare.report.following import Source, next_steps
 from tare.report.layout import level_names, some_of
-from tare.report.panels import Plot, answer_line, effect_plot, next_steps, waterfall_plot
+from tare.report.panels import Plot, answer_line, effect_plot, waterfall_plot
 from tare.report.text.trials import SHORT_ID, figures_column, flat_pairs
 from tare.report.text.verdict import (
     baseline_of,
@@ -339,7 +340,8 @@ def _plot(evidence: ReportData) -> Plot | None:
 
 def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None) -> Headline:
     weighing = evidence.weighing
-    steps = tuple(next_steps(weighing, plot is not None and plot.waterfall))
+    source = Source.of(evidence.store, evidence.records)
+    steps = tuple(map(str, next_steps(weighing, source, explained=plot is not None and plot.waterfall)))
     if plot is not None and plot.waterfall and (layers := evidence.layers) is not None:
         phrase = f"the whole container: {verdict_word(layers.total)}"
         return Headline(layers.total.verdict, phrase, waterfall_reading(layers), steps)

@@ -12,7 +12,6 @@ from typing import TypeAlias
 
 from tare.analysis.cells import together
 from tare.analysis.model import Comparison, Weighing
-from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
     effect_of,
     floor_of,
@@ -33,7 +32,6 @@ from tare.report.text.why import layer_name, moved_text
 MOST_DOTS = 1500  # block by block, on the whole page
 BEYOND = 8  # times what the others need: an interval that long leaves the axis, and an arrow says so
 _FEWEST_TICKS = 3
-MANY_BLOCKS = 30  # more of them than that to run is no advice
 
 
 Blocks: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[float, str, str]]]  # of a pair: effect, href, words
@@ -448,61 +446,3 @@ def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
 def _who(each: Comparison, places: Mapping[str, Place]) -> str:
     place = place_of(each.level, places)
     return safe_text(f"{place.job}, {place.name}" if place.job else place.name)
-
-
-def next_steps(weighing: Weighing, explained: bool) -> list[str]:
-    """What to do with the answer, the most pressing first; `explained` where the report has a waterfall already."""
-    found, told = weighing.comparisons, []
-    if not found and weighing.medians:
-        return ["Name what is to be compared: `tare compare STORE --by FACTOR --against LEVEL`; the notes say more."]
-    if not found:
-        return ["Run the study: `tare run` starts it, or resumes it where it stopped."]
-    if weighing.marked and any(each.verdict == "cannot_tell" for each in found):
-        count = sum(each.suspect for each in weighing.marked)
-        told.append(f"{count_text(count, 'trial')} {'is' if count == 1 else 'are'} suspect: `tare show` lists why.")
-    if any(each.tainted for each in found):
-        told.append("Make the sides alike in what taints the comparison, and run it again.")
-    undecided = [each.more_trials for each in found if each.verdict == "cannot_tell" and each.more_trials]
-    if undecided:
-        more = count_text(max(undecided), "more block")
-        if max(undecided) > MANY_BLOCKS:
-            told.append(
-                "The trials scatter too much for this margin: use a quieter machine, or what the notes "
-                f"say of noise; as it is, about {more} would be needed."
-            )
-        else:
-            every = max(each.n + each.more_trials for each in found if each.more_trials)
-            told.append(
-                f"It takes about {more} to decide what cannot be told: run it with `repeat: {every}` "
-                f"(`--repeat {every}`) into another folder (-o). How many there are is declared before a run, so this "
-                "one is not extended."
-            )
-    elif any(each.verdict == "cannot_tell" for each in found):
-        told.append("More blocks alone may not decide what cannot be told: see the notes on it below.")
-    costly = [each for each in found if each.verdict == "slower"]
-    changed = costly or [each for each in found if each.verdict == "faster"]
-    if costly and weighing.by == "platform" and not explained:
-        told.append("`tare why` shows which layer of the container costs, with the counters that moved.")
-    elif changed and weighing.by != "platform":
-        told.append("`tare choose recommend` names the best configuration under a time, power or energy limit.")
-    if left := len(weighing.left_out):
-        told.append(f"`tare show` lists why {count_text(left, 'trial')} {'is' if left == 1 else 'are'} left out.")
-    if weighing.by == "platform":
-        told += _of_further(weighing)
-    return told
-
-
-def _of_further(weighing: Weighing) -> list[str]:
-    """Of the metrics beside the headline (start-up, tail, first token), or that there is nothing to do."""
-    told = []
-    worse = [each for each in weighing.tested if each.verdict == "slower"]
-    for metric, called, rises in dict.fromkeys((each.metric, each.called, each.direction.rises) for each in worse):
-        how = " --start-up" if metric == START_UP else "" if rises else f" --metric {metric}"
-        told.append(f"Worse in the {called}: `tare why{how}` looks for the cause.")
-    if worse or not all(each.verdict in ("equivalent", "faster") for each in weighing.comparisons):
-        return told
-    margin = share_text(max(each.margin for each in weighing.comparisons)).replace(" ", "")
-    open_for = list(dict.fromkeys(each.called for each in weighing.tested if each.verdict == "cannot_tell"))
-    unless = f" in the {weighing.called}; what the {in_words(open_for)} costs is not known yet" if open_for else ""
-    whose = " in the platform" if weighing.knees else ""  # a server behind its rate on all of them is another matter
-    return [f"Nothing to repair{whose}{unless}; `tare compare STORE --fail-over {margin}` keeps it so in CI."]

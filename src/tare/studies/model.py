@@ -134,6 +134,8 @@ class Repeat(BaseModel):
     """Begin no block but the first that would end later than this after the start, also where `min` is not reached."""
     more_within_s: Annotated[float, BeforeValidator(_WITHIN)] | None = Field(None, alias="more_within")
     """The same for the blocks past `min` alone: those up to `min` are run whatever they take."""
+    seen: tuple[Count, ...] = ()
+    """Written by `tare run STORE --repeat N`: the blocks that had been judged each time that blocks were added."""
 
     @model_validator(mode="before")
     @classmethod
@@ -167,7 +169,8 @@ class Repeat(BaseModel):
     def sentence(self) -> str:
         """The stop rule in words, for plans and reports."""
         if self.min == self.max:
-            text = f"exactly {self.min} block{'' if self.min == 1 else 's'}"
+            added = f", added after {' and '.join(map(str, self.seen))}" if self.seen else ""
+            text = f"exactly {self.min} block{'' if self.min == 1 else 's'}{added}"
         else:
             text = f"at least {self.min} and at most {self.max} blocks"
         text += "" if self.until is None else f", until every interval is within ±{self.until * 100:g} %"
@@ -180,7 +183,7 @@ class Repeat(BaseModel):
         """The rule as a study file has it."""
         return _given(
             min=self.min, max=self.max, until=self.until, within=written(self.within_s),
-            more_within=written(self.more_within_s),
+            more_within=written(self.more_within_s), seen=list(self.seen) or None,
         )  # fmt: skip
 
 

@@ -239,7 +239,7 @@ def test_a_missing_file_and_a_folder_are_refused_in_words(tmp_path):
     (tmp_path / "folder.csv").mkdir()
 
     for name in ("none.csv", "folder.csv"):
-        with pytest.raises(StudyError, match="no such file|not a file"):
+        with pytest.raises(StudyError, match=r"no such file|not a file"):
             read_table(tmp_path / name)
 
 

@@ -1,4 +1,4 @@
-"""Commands written in a way that cannot be run: refused in words, with what was probably meant, before anything runs."""
+"""Command lines that cannot be run are refused in words, with what was probably meant, before anything runs."""
 
 from __future__ import annotations
 

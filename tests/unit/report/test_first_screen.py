@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from some_weighings import comparison, weighing
-from tare.analysis.model import Comparison, Direction, Marked, Measurement
+from tare.analysis.model import Comparison, Direction, Measurement
 from tare.analysis.work import Place
 from tare.report.evidence import ReportRow
-from tare.report.panels import Axis, answer_line, effect_plot, next_steps
+from tare.report.following import Source, next_steps
+from tare.report.panels import Axis, answer_line, effect_plot
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.043, 0.041), (-0.09, 0.92), (-0.002, 0.0013), (-0.05, 30.0)])
@@ -38,32 +39,20 @@ def test_a_block_that_the_comparison_leaves_out_has_no_dot() -> None:
     assert [dot.href for dot in plot.panels[0].lanes[0].dots] == [f"#t-docker-{block}" for block in (0, 1, 3, 4, 5)]
 
 
-def test_many_more_blocks_are_no_advice_alone_and_suspect_trials_are_told() -> None:
-    undecided = comparison(verdict="cannot_tell", low=-0.3, high=0.3, more_trials=184)
-
-    noisy = next_steps(weighing(comparisons=(undecided,), marked=(Marked("docker", 26, 36),)), explained=False)
-    calm = next_steps(weighing(comparisons=(replace(undecided, n=6, more_trials=4),)), explained=False)
-
-    assert "26 trials are suspect" in noisy[0]
-    assert any("scatter too much" in step for step in noisy)
-    assert not any("--repeat" in step for step in noisy)
-    assert any("`repeat: 10` (`--repeat 10`) into another folder" in step for step in calm)  # no store is extended
-    assert not any("suspect" in step or "slices" in step for step in calm)
-
-
 def test_a_slower_start_up_is_something_to_repair() -> None:
     """`Nothing to repair` stood below `start-up +40 % slower`."""
     even, start = comparison(verdict="equivalent"), comparison(metric="startup_s", verdict="slower", effect=0.4)
 
     def steps(*tested: Comparison) -> list[str]:
-        return next_steps(weighing(comparisons=(even,), tested=tested), explained=False)
+        return [str(step) for step in next_steps(weighing(comparisons=(even,), tested=tested), Source())]
 
-    assert steps(start) == ["Worse in the start-up to the first step: `tare why --start-up` looks for the cause."]
+    (worse,) = steps(start)
+    assert worse.startswith("Worse in the start-up to the first step.") and "`tare why --start-up`" in worse
     (unsure,) = steps(replace(start, verdict="cannot_tell"))
     assert (
         "Nothing to repair in the" in unsure and "what the start-up to the first step costs is not known yet" in unsure
     )
-    assert steps(replace(start, verdict="equivalent"))[0].startswith("Nothing to repair; ")
+    assert steps(replace(start, verdict="equivalent"))[0].startswith("Nothing to repair. ")
 
 
 def test_the_headline_names_what_it_is_compared_with_and_how_wide_an_open_answer_is() -> None:

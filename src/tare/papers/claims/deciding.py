@@ -18,7 +18,7 @@ from tare.analysis.derived import with_figures
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.random_effects import StoreSides, sides_of_stores
 from tare.analysis.model import Comparison
-from tare.analysis.noise import LOOKING_ALPHA
+from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
 from tare.analysis.nvm.sources import with_flush_latencies
 from tare.analysis.observations import is_idle, records_of, usable_attempts
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
@@ -80,6 +80,7 @@ class DeviceTrials:
     twins: tuple[TrialRow, ...]
     known: Mapping[str, frozenset[str]]
     baseline: Mapping[str, Any] | None
+    seen: tuple[int, ...]  # blocks that had been judged, each time that more were added
     looked: bool  # the study stops when its intervals are tight enough, so that it looked at them
 
     def agrees_with(self, other: DeviceTrials) -> bool:
@@ -151,6 +152,7 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
     ):
         compared, repeat = source.study.get("compare"), source.study.get("repeat")
         looked = isinstance(repeat, Mapping) and repeat.get("until") is not None
+        seen = tuple(repeat.get("seen") or ()) if isinstance(repeat, Mapping) else ()
         against = compared.get("against") if isinstance(compared, Mapping) else None
         baseline = against if isinstance(against, Mapping) else None
         rows = [
@@ -166,7 +168,7 @@ def by_device(sources: Sequence[StoreTrials]) -> list[DeviceTrials]:
             trials = _trials_together(usable_trials(records, has_most_of(_FIGURES), repeats=False))
             twins = tuple(usable_trials(each for each in records if each.twin))
             name = f"{source.name} ({device})" if source.name else device
-            made.append(DeviceTrials(name, trials, twins, _known(trials), baseline, looked))
+            made.append(DeviceTrials(name, trials, twins, _known(trials), baseline, seen, looked))
     return made
 
 
@@ -199,7 +201,9 @@ def population_of(parts: Sequence[DeviceTrials]) -> Population:
         [twin for part in parts for twin in part.twins],
         [part.baseline for part in parts if part.baseline is not None],
         ", ".join(part.name for part in parts),
-        LOOKING_ALPHA if any(part.looked for part in parts) else ALPHA,
+        min(
+            [LOOKING_ALPHA if any(part.looked for part in parts) else ALPHA, *(seen_alpha(part.seen) for part in parts)]
+        ),
         [trial for trial in trials if is_idle(trial)],
     )
 

@@ -1,0 +1,127 @@
+"""What to do with an answer: one function for the page and for the terminal, and each command can be typed as it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+from tare.analysis.model import Weighing
+from tare.analysis.selection import START_UP
+from tare.base.text import count_text, duration_text, share_text
+from tare.records.model import Record
+from tare.report.layout import in_words
+
+if TYPE_CHECKING:
+    from tare.records.store import Store
+
+MANY_BLOCKS = 30  # more of them than that, and a quieter machine is the better advice
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an answer comes from, as far as a command has to name it."""
+
+    name: str = "STORE"  # as it is typed
+    grows: bool = True  # whether blocks can be added: to a folder that one device wrote
+    study: Mapping[str, Any] | None = None
+    blocks: int = 0  # that were run
+    block_s: float = 0.0  # what one took
+
+    @classmethod
+    def of(cls, store: Store | None, records: Sequence[Record], name: str = "STORE") -> Self:
+        """Of a store; without one nothing is known but its trials."""
+        blocks = {record.block for record in records}
+        spent_s = sum((record.end_ns - record.start_ns) / 1e9 for record in records)
+        is_pack = store is not None and store.path != store.root
+        from_fleet = any("device" in record.settings for record in records)
+        study = {} if store is None else store.study
+        return cls(name, not is_pack and not from_fleet, study, len(blocks), spent_s / max(1, len(blocks)))
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something to do: why, and the command, where there is one."""
+
+    why: str
+    command: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.why.rstrip('.:')}: `{self.command}`." if self.command else self.why
+
+
+def next_steps(weighing: Weighing, source: Source, *, explained: bool = False) -> list[Step]:
+    """What to do with the answer, the most pressing first; `explained` where the report has a waterfall already."""
+    found, told = weighing.comparisons, []
+    if not found and weighing.medians:
+        return [Step("Name what is to be compared with --by FACTOR and --against LEVEL; the notes say more.")]
+    if not found:
+        if source.grows:
+            return [Step("Run the study, or resume it where it stopped", f"tare run {source.name}")]
+        return [Step("No trial can be compared: `tare show` lists how each one ended.")]
+    unsure = [each for each in found if each.verdict == "cannot_tell"]
+    if weighing.marked and unsure:
+        count = sum(each.suspect for each in weighing.marked)
+        is_are = "is" if count == 1 else "are"
+        told.append(Step(f"{count_text(count, 'trial')} {is_are} suspect. Why", f"tare show {source.name}"))
+    if any(each.tainted for each in found):
+        told.append(Step("Make the sides alike in what taints the comparison, and run it again."))
+    told += _more_blocks([each.more_trials for each in unsure if each.more_trials], source) if unsure else []
+    costly = [each for each in found if each.verdict == "slower"]
+    if costly and weighing.by == "platform" and not explained:
+        told.append(_why("Find what costs", source))
+    if weighing.left_out:
+        left = len(weighing.left_out)
+        is_are = "is" if left == 1 else "are"
+        told.append(Step(f"{count_text(left, 'trial')} {is_are} left out. Why", f"tare show {source.name}"))
+    return [*told, *_of_further(weighing, source)] if weighing.by == "platform" else told
+
+
+def _more_blocks(needed: Sequence[int], source: Source) -> list[Step]:
+    """The command that adds as many blocks as it takes; where blocks do not help, what does."""
+    if not needed:
+        return [Step("More blocks alone may not decide what cannot be told: see the notes on it.")]
+    more = max(needed)
+    loud = [Step("The trials scatter much for this margin: a quieter machine needs fewer blocks.")]
+    many = loud if more > MANY_BLOCKS else []
+    total = source.blocks + more
+    takes = f", {duration_text(more * source.block_s)}" if source.block_s else ""
+    why = f"To decide what cannot be told takes about {count_text(more, 'more block')}{takes}"
+    if source.grows:
+        return [*many, Step(why, f"tare run {source.name} --repeat {total}")]
+    return [*many, Step(f"{why}; this one cannot be continued, so they are to be run anew, {total} in all.")]
+
+
+def _why(why: str, source: Source, options: str = "") -> Step:
+    """`tare why` of the same command, where the store has one; else how it is asked for."""
+    command = _command((source.study or {}).get("workload"))
+    if command is None:
+        return Step(f"{why}: `tare why{options}` with the same command or workload.")
+    return Step(why, f"tare why{options} -- {shlex.join(command)}")
+
+
+def _command(workload: Any) -> list[str] | None:
+    """The words of the one command that was weighed, if it needs nothing besides."""
+    only = workload[0] if isinstance(workload, list) and len(workload) == 1 else workload
+    fields = only.get("command") if isinstance(only, Mapping) else None
+    if not isinstance(fields, Mapping) or fields.keys() - {"argv", "cwd"} or not isinstance(fields.get("argv"), list):
+        return None
+    return [str(word) for word in fields["argv"]]
+
+
+def _of_further(weighing: Weighing, source: Source) -> list[Step]:
+    """Of the metrics beside the headline (start-up, tail, first token), or that there is nothing to do."""
+    told = []
+    worse = [each for each in weighing.tested if each.verdict == "slower"]
+    for metric, called, rises in dict.fromkeys((each.metric, each.called, each.direction.rises) for each in worse):
+        how = " --start-up" if metric == START_UP else "" if rises else f" --metric {metric}"
+        told.append(_why(f"Worse in the {called}. Find the cause", source, how))
+    if worse or not all(each.verdict in ("equivalent", "faster") for each in weighing.comparisons):
+        return told
+    margin = share_text(max(each.margin for each in weighing.comparisons)).replace(" ", "")
+    open_for = list(dict.fromkeys(each.called for each in weighing.tested if each.verdict == "cannot_tell"))
+    unless = f" in the {weighing.called}; what the {in_words(open_for)} costs is not known yet" if open_for else ""
+    whose = " in the platform" if weighing.knees else ""  # a server behind its rate on all of them is another matter
+    command = f"tare compare {source.name} --fail-over {margin}"
+    return [Step(f"Nothing to repair{whose}{unless}. To keep it so in CI", command)]

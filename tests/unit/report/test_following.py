@@ -1,0 +1,100 @@
+"""The next command: it continues this store, and each that is printed for a kept store can be run as it is."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from some_weighings import comparison, weighing
+from tare.api.running import built_in, load_study
+from tare.cli import tare
+from tare.cli.report import endings, steps_of
+from tare.cli.scaffold import weighed
+from tare.records.store import Store
+from tare.report.following import Source, next_steps
+from tare.studies.load import at_every_scale
+
+RESULTS = Path(__file__).parents[3] / "studies-results"
+KEPT = sorted(path.relative_to(RESULTS) for path in RESULTS.glob("*/*.tare"))
+READS = ("compare", "choose")  # verbs that are run on each kept store; of the others the command line is parsed
+
+
+@pytest.mark.parametrize("name", KEPT, ids=str)
+def test_every_command_that_is_offered_for_a_kept_store_can_be_run(name: Path):
+    path = RESULTS / name
+    with Store.open(path) as store:
+        steps = [step.command for step in steps_of(store, weighed(store)) if step.command]
+        metered = any("energy_j" in record.compared for record in store.records())
+        offered = [*steps, *_endings(store.study, path, metered)]
+
+    for command in offered:
+        program, *words = shlex.split(command)
+        assert program == "tare"
+        if words[0] not in READS:
+            _parsed(words)
+        elif "--fail-over" in words:
+            assert CliRunner().invoke(tare, words).exit_code in (0, 1), command
+        else:
+            done = CliRunner().invoke(tare, words)
+            assert done.exit_code == 0, (command, done.output[-400:], done.exception)
+
+
+def _endings(study: dict[str, Any], path: Path, metered: bool) -> list[str]:
+    """As the study that comes with tare has them now: a kept one may name a verb as it was called then."""
+    name = str(study["study"])
+    if name not in built_in():
+        return []
+    scale = study.get("scale") or None
+    known = at_every_scale(built_in()[name], trust=True)
+    return endings(load_study(Path(name), scale=scale if scale in known else None).as_plain(), path, metered)
+
+
+def _parsed(words: list[str]) -> None:
+    """By the real command line, which refuses an option that there is not."""
+    context = click.Context(tare)
+    verb = tare.get_command(context, words[0])
+    assert verb is not None, words
+    if isinstance(verb, click.Group):
+        context, words = click.Context(verb, parent=context), words[1:]
+        verb = verb.get_command(context, words[0])
+        assert verb is not None, words
+    verb.make_context(words[0], words[1:], parent=context)
+
+
+def test_the_command_that_adds_blocks_names_how_many_there_are_to_be_in_all():
+    undecided = comparison(verdict="cannot_tell", low=-0.1, high=0.1, more_trials=4)
+    found = weighing(comparisons=(undecided,))
+
+    (step,) = next_steps(found, Source("out/weigh-1", blocks=7, block_s=30.0))
+    assert step.command == "tare run out/weigh-1 --repeat 11"
+    assert "about 4 more blocks, 2 min" in step.why
+
+    (kept,) = next_steps(found, Source("kept.tare", grows=False, blocks=7))
+    assert not kept.command and "11 in all" in kept.why
+
+
+def test_the_cause_is_looked_for_with_the_command_that_was_weighed():
+    slower = comparison(verdict="slower", effect=0.2, low=0.1, high=0.3)
+    study = {"workload": [{"command": {"argv": ["python", "my train.py"], "cwd": "/home/me"}}]}
+
+    steps = next_steps(weighing(comparisons=(slower,)), Source("out/weigh-1", study=study))
+    assert [step.command for step in steps] == ["tare why -- python 'my train.py'"]
+
+    built_in = next_steps(weighing(comparisons=(slower,)), Source("out/weigh-1", study={"workload": "lenet5"}))
+    assert not built_in[0].command and "`tare why` with the same command" in built_in[0].why
+
+
+def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
+    undecided = comparison(verdict="cannot_tell", low=-0.3, high=0.3, more_trials=184)
+
+    noisy, more = next_steps(weighing(comparisons=(undecided,)), Source())
+    assert "a quieter machine" in noisy.why
+    assert more.command == "tare run STORE --repeat 184"
+    few = next_steps(weighing(comparisons=(replace(undecided, more_trials=4),)), Source())
+    assert not any("quieter" in step.why for step in few)
