@@ -66,7 +66,7 @@ from tare.analysis.work import Work, like_work, with_doubts
 from tare.base.declare import before
 from tare.base.errors import StudyError
 from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, read_rulings
-from tare.base.text import script_and_options
+from tare.base.text import estimate_texts, script_and_options
 from tare.records.model import TYPE, Record, State
 
 UNMARKED = frozenset(
@@ -175,12 +175,7 @@ def _rest(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
 
 
 def _told(estimate: Estimate) -> str:
-    spread = (
-        ""
-        if estimate.low is None or estimate.high is None
-        else f" [{estimate.low * 1e3:.2f}, {estimate.high * 1e3:.2f}]"
-    )
-    return f"{estimate.value * 1e3:.2f}{spread} ms"
+    return " ".join(filter(None, estimate_texts(METRIC, estimate.value, estimate.low, estimate.high)))
 
 
 LISTED = 4

@@ -21,6 +21,7 @@ FIRST_EPOCH = "epoch0_"  # epoch 0 is kept apart, under a name of its own
 HIDING_SPREAD = 1000  # beyond this a shared unit would show the smaller as nothing
 NOTHING = 1e-6  # of the smallest unit: less than that of a nanosecond is what a subtraction of floats left
 DIGITS = 3  # significant digits: no trial is known better than that
+_NOT_A_NUMBER = "not a number"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +92,68 @@ def has_unit(name: str) -> bool:
 
 
 def quantity_texts(metric: str, values: Sequence[float]) -> list[str]:
-    """The values of one metric, all in the same unit and with the same precision: they will be read side by side."""
+    """The values of one metric, all with the same precision, as they will be read side by side.
+
+    They are in the same unit, too, unless that would hide the smallest: then each has its own.
+    """
+    bases, ladder = _in_base_units(metric, values)
+    if _is_wide(bases):
+        return [quantity_text(metric, value) for value in values]
+    numbers, unit = _in_one_unit(bases, ladder)
+    return [_with_unit(number, unit) for number in numbers]
+
+
+def estimate_texts(
+    metric: str, value: float, low: float | None, high: float | None, *, signed: bool = False
+) -> tuple[str, str]:
+    """A value and its interval in one unit, which stands at the value: `0.91 kJ` and `[0.78, 1.03]`.
+
+    Without an end there is no interval, and the second text is empty. `signed`: what is above zero has a plus.
+    """
+    values = [value] if low is None or high is None else [value, low, high]
+    numbers, unit = numbers_in_one_unit(metric, values)
+    if signed:
+        numbers = [f"+{number}" if each > 0 else number for number, each in zip(numbers, values, strict=True)]
+    number, *ends = numbers
+    return _with_unit(number, unit), f"[{', '.join(ends)}]" if ends else ""
+
+
+def numbers_in_one_unit(metric: str, values: Sequence[float]) -> tuple[list[str], str]:
+    """A value and what is told beside it, as numbers of one unit, with the same precision; and this unit.
+
+    Where they lie so far apart that some would be nothing beside the others, the first one decides.
+    """
+    return _in_one_unit(*_in_base_units(metric, values))
+
+
+def _in_base_units(metric: str, values: Sequence[float]) -> tuple[list[float], Sequence[_Unit]]:
+    """The values in seconds, bytes, joules ..., and the units that they may be told in."""
     per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
     # Too little for anything that has such units is nothing; of a bare number nobody knows.
     nothing = 0.0 if ladder is _PLAIN else NOTHING * ladder[0].factor
-    values = [0.0 if abs(value * per_base) < nothing else value for value in values]
-    sizes = [abs(float(value) * per_base) for value in values if math.isfinite(value) and value]
-    if sizes and max(sizes) > HIDING_SPREAD * min(sizes):
-        return [quantity_text(metric, value) for value in values]
+    bases = [float(value) * per_base for value in values]
+    return [0.0 if abs(base) < nothing else base for base in bases], ladder
+
+
+def _sizes(bases: Iterable[float]) -> list[float]:
+    return [abs(base) for base in bases if math.isfinite(base) and base]
+
+
+def _is_wide(bases: Sequence[float]) -> bool:
+    sizes = _sizes(bases)
+    return bool(sizes) and max(sizes) > HIDING_SPREAD * min(sizes)
+
+
+def _in_one_unit(bases: Sequence[float], ladder: Sequence[_Unit]) -> tuple[list[str], str]:
+    sizes = (_sizes(bases[:1]) if _is_wide(bases) else []) or _sizes(bases)
     unit = _unit_for(max(sizes, default=0.0), ladder)
     sizes = [size / unit.factor for size in sizes]
     # Three digits for the largest, and still two for the smallest.
     decimals = max(_decimals(max(sizes), DIGITS), _decimals(min(sizes), DIGITS - 1)) if sizes else 0
-    if ladder in (_PLAIN, _SIZE) and unit.factor == 1.0 and all(size.is_integer() for size in sizes):
+    numbers = [base / unit.factor for base in bases]
+    if ladder in (_PLAIN, _SIZE) and unit.factor == 1.0 and all(size.is_integer() for size in _sizes(numbers)):
         decimals = 0  # a count has no decimals
-    return [_number_and_unit(value * per_base / unit.factor, decimals, unit.name) for value in values]
+    return [_number(number, decimals) for number in numbers], unit.name
 
 
 def scaled(metric: str, values: Sequence[float]) -> tuple[str, float]:
@@ -241,11 +289,14 @@ def _decimals(value: float, digits: int) -> int:
     return max(0, digits - 1 - math.floor(math.log10(float(f"{value:.{digits}g}"))))
 
 
-def _number_and_unit(value: float, decimals: int, unit: str) -> str:
+def _number(value: float, decimals: int) -> str:
     if not math.isfinite(value):
-        return "not a number"
-    number = f"{value:,.{decimals}f}" if abs(value) < 1e15 else f"{value:.3g}"
-    return f"{number} {unit}".rstrip()
+        return _NOT_A_NUMBER
+    return f"{value:,.{decimals}f}" if abs(value) < 1e15 else f"{value:.{DIGITS}g}"
+
+
+def _with_unit(number: str, unit: str) -> str:
+    return number if number == _NOT_A_NUMBER else f"{number} {unit}".rstrip()
 
 
 def _effect_decimals(shares: Iterable[float | None]) -> int:

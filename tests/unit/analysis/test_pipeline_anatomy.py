@@ -258,8 +258,8 @@ def test_the_three_parts_are_differences_within_blocks() -> None:
     said = stall_parts(blocks(6))
 
     assert said is not None
-    assert "fetch 6.00 [6.00, 6.00] ms" in said
-    assert "pre-process 3.00 [3.00, 3.00] ms" in said
+    assert "fetch 6.00 ms [6.00, 6.00]" in said
+    assert "pre-process 3.00 ms [3.00, 3.00]" in said
     assert "n = 6 blocks" in said
 
 

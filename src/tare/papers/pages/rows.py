@@ -17,6 +17,7 @@ from tare.base.text import (
     effect_text,
     interval_text,
     metric_name,
+    numbers_in_one_unit,
     quantity_texts,
     safe_text,
     share_text,
@@ -375,21 +376,24 @@ def _value(ours: Ours) -> str:
     beside = f"{count_text(ours.n, 'trial')}{''.join(zeros)}{_per_mini_batch(ours)}{_other_values(ours)}"
     if ours.low is None or ours.high is None:
         return f"{_texts(ours.metric, [value])[0]}, {beside}"
-    text, low, high = _texts(ours.metric, [value, ours.low, ours.high])
-    interval = "" if text == high == BELOW_LEAST else f" [{_number(low)}, {_number(high)}]"
-    return f"{text}{interval}, {beside}"
+    tiny = _tiny(ours.metric, [value, ours.low, ours.high])
+    shown = [0.0 if is_less else each for is_less, each in zip(tiny, (value, ours.low, ours.high), strict=True)]
+    numbers, unit = numbers_in_one_unit(ours.metric, shown)
+    least = BELOW_LEAST.removesuffix(f" {unit}")
+    text, low, high = (least if is_less else number for is_less, number in zip(tiny, numbers, strict=True))
+    interval = "" if text == high == least else f" [{low}, {high}]"
+    return f"{text} {unit}".rstrip() + f"{interval}, {beside}"
 
 
 def _texts(metric: str, values: Sequence[float]) -> list[str]:
     """The values of one figure, side by side; of a share that is next to nothing, only that it is."""
-    tiny = [metric.endswith(_SHARE) and is_tiny(value) for value in values]
+    tiny = _tiny(metric, values)
     told = iter(quantity_texts(metric, [value for value, is_less in zip(values, tiny, strict=True) if not is_less]))
     return [BELOW_LEAST if is_less else next(told) for is_less in tiny]
 
 
-def _number(text: str) -> str:
-    """`31.0` of `31.0 %`."""
-    return text.rpartition(" ")[0] or text
+def _tiny(metric: str, values: Sequence[float]) -> list[bool]:
+    return [metric.endswith(_SHARE) and is_tiny(value) for value in values]
 
 
 def _other_values(ours: Ours) -> str:

@@ -20,7 +20,7 @@ from tare.analysis.work import (
     with_per_sample,
 )
 from tare.base.errors import TareError
-from tare.base.text import count_text, metric_name, quantity_text, safe_text, scaled, share_text
+from tare.base.text import count_text, estimate_texts, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.model import Record, TrialRow, grouped, varied
 from tare.report.charts.bars import Parts, bars_figure
 from tare.report.evidence import ReportData
@@ -309,12 +309,12 @@ def _held_out(name: str, metric: str, features: Sequence[str], answer: Answer) -
             continue
         estimate, measured = each.figures[name], each.measured[name]
         mode = ", ".join(f"{last_part(one)} {value:g}" for one, value in zip(features, each.mode, strict=True))
-        low, high = (quantity_text(metric, end) if end is not None else "" for end in (estimate.low, estimate.high))
+        shown, interval = estimate_texts(metric, estimate.value, estimate.low, estimate.high)
         found.append(
             {
                 "job": _job(answer), "mode": safe_text(mode), "measured": measured, "predicted": estimate.value,
-                "low": estimate.low, "high": estimate.high, "shown": quantity_text(metric, estimate.value),
-                "was": quantity_text(metric, measured), "between": f"{low} and {high}" if low else "",
+                "low": estimate.low, "high": estimate.high, "shown": shown,
+                "was": quantity_text(metric, measured), "between": interval,
                 "off": share_text(estimate.value / measured - 1),
             }
         )  # fmt: skip

@@ -21,6 +21,7 @@ from tare.base.text import (
     count_text,
     duration_text,
     effect_text,
+    estimate_texts,
     interval_text,
     metric_name,
     quantity_text,
@@ -33,7 +34,7 @@ from tare.records.model import grouped
 from tare.report.columns import sentences, table
 from tare.report.text.choose import loss_text
 from tare.report.text.trials import figures_column
-from tare.report.text.verdict import medians_of
+from tare.report.text.verdict import median_text, medians_of
 
 BINDS = {
     "disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute", "gpu": "GPU", "copy": "copies",
@@ -111,9 +112,8 @@ def _workers(each: Pipeline, share: float) -> Iterator[str]:
 def _number(estimate: Estimate | None) -> str:
     if estimate is None:
         return "unknown"
-    if estimate.low is None or estimate.high is None or estimate.low == estimate.high:
-        return f"{estimate.value:g}"
-    return f"{estimate.value:g} [{estimate.low:g}, {estimate.high:g}]"
+    ends = (None, None) if estimate.low == estimate.high else (estimate.low, estimate.high)
+    return " ".join(filter(None, estimate_texts("workers", estimate.value, *ends)))
 
 
 def _media(found: Anatomy) -> list[str]:
@@ -240,7 +240,7 @@ def idle_text(found: Sequence[IdlePower], width: int = 80) -> str:
     heads = ["idle device", *(["logging"] if several else []), "power", "95 % interval", "trials"]
     rows = [
         [safe_text(each.label), *(["on" if each.logging else "off"] if several else []),
-         *_with_interval("power_mean_w", each.power_w), f"{each.power_w.n:,}"]
+         *median_text("power_mean_w", each.power_w), f"{each.power_w.n:,}"]
         for each in found
     ]  # fmt: skip
     return "\n".join([table(rows, heads, width), *sentences(_logging_sentences(found), width)])
@@ -275,9 +275,8 @@ def _rows(cells: Sequence[CellEnergy], metrics: Sequence[str]) -> list[list[str]
 
 def _cell_sentence(each: CellEnergy) -> str:
     power, energy = each.figures["power_mean_w"], each.figures["energy_j"]
-    ends = _with_interval("energy_j", energy)[1]
     told = (
-        f"{each.label}: {quantity_text('energy_j', energy.value)}{f' {ends}' if ends else ''} at "
+        f"{each.label}: {' '.join(filter(None, median_text('energy_j', energy)))} at "
         f"{quantity_text('power_mean_w', power.value)} for {each.scope}"
     )
     if each.shared_by > 1:
@@ -312,15 +311,6 @@ def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
                 f"{each.label}: a logging script adds {_signed(told, own_w - quiet_w)} to "
                 f"{quantity_text('power_w', quiet_w)} ({effect_text(own_w / quiet_w - 1)})."
             )
-
-
-def _with_interval(metric: str, found: Estimate) -> list[str]:
-    if found.low is None or found.high is None:
-        return [quantity_text(metric, found.value), ""]
-    value, low, high = quantity_texts(metric, [found.value, found.low, found.high])
-    if len({text.rpartition(" ")[2] for text in (value, low, high)}) == 1:
-        low, high = (text.rpartition(" ")[0] for text in (low, high))  # in the unit of the value before it
-    return [value, f"[{low}, {high}]"]
 
 
 def _between(found: Estimate, before: str = "") -> str:

@@ -15,6 +15,7 @@ from tare.base.declare import STEP
 from tare.base.text import (
     count_text,
     effect_text,
+    estimate_texts,
     interval_text,
     metric_name,
     quantity_text,
@@ -307,13 +308,9 @@ def _about_prediction(found: Recommendation) -> list[str]:
     if found.predicted is None:
         return []
     hoped = found.predicted.figures[found.minimised]
-    within = (
-        ""
-        if hoped.low is None or hoped.high is None
-        else (f" [{_shown(found.minimised, hoped.low)}, {_shown(found.minimised, hoped.high)}]")
-    )
+    told = estimate_texts(_with_unit(found.minimised), hoped.value, hoped.low, hoped.high)
     where = shown_settings(found.predicted.settings)
-    return [f"predicted to be better, not measured: {where}: {_shown(found.minimised, hoped.value)}{within}"]
+    return [f"predicted to be better, not measured: {where}: {' '.join(filter(None, told))}"]
 
 
 def _practice(finding: Finding) -> str:
@@ -329,4 +326,8 @@ def _figures(candidate: Candidate) -> str:
 
 
 def _shown(figure: str, value: float) -> str:
-    return quantity_text(_WITH_UNIT.get(figure, figure), value)
+    return quantity_text(_with_unit(figure), value)
+
+
+def _with_unit(figure: str) -> str:
+    return _WITH_UNIT.get(figure, figure)

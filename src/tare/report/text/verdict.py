@@ -27,6 +27,7 @@ from tare.base.rulings import Ruling
 from tare.base.text import (
     count_text,
     effect_text,
+    estimate_texts,
     in_units,
     natural_key,
     quantity_text,
@@ -68,10 +69,7 @@ def medians_of(comparison: Comparison) -> tuple[str, str]:
 
 def median_text(metric: str, estimate: Estimate) -> tuple[str, str]:
     """A median and its interval; the second is empty where there is no interval."""
-    if estimate.low is None or estimate.high is None:
-        return quantity_texts(metric, [estimate.value])[0], ""
-    value, low, high = quantity_texts(metric, [estimate.value, estimate.low, estimate.high])
-    return value, f"[{low.split(' ')[0]}, {high.split(' ')[0]}]"
+    return estimate_texts(metric, estimate.value, estimate.low, estimate.high)
 
 
 def medians_disagree(comparison: Comparison) -> str:
