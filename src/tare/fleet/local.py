@@ -483,8 +483,7 @@ class _Runner:
     def _out_of_time(self, block: int, left: Sequence[Trial]) -> str | None:
         """Whether these trials of a block would end too late; the first block of a run is begun whatever it takes."""
         repeat = self._study.repeat
-        limits_s = [repeat.within_s] + ([repeat.more_within_s] if block >= repeat.min else [])
-        within_s = min((each for each in limits_s if each is not None), default=None)
+        within_s = repeat.within_s if block < repeat.min else repeat.past_min_s
         if within_s is None or not self._done:
             return None
         now_ns = self._bench.host.clock.now_ns()

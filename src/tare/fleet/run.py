@@ -174,8 +174,9 @@ class FleetRun:
         if repeat.until is not None and is_enough(self._store, until=repeat.until):
             return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
         spent_s = time.monotonic() - self._start_s
-        if repeat.within_s is not None and spent_s * (ran + 1) / max(ran, 1) > repeat.within_s:
-            return f"another block would not fit into the {repeat.within_s:.0f} s that the study allows"
+        within_s = repeat.past_min_s
+        if within_s is not None and spent_s * (ran + 1) / max(ran, 1) > within_s:
+            return f"another block would not fit into the {within_s:.0f} s that the study allows"
         return None
 
     def _work(self) -> None:

@@ -131,7 +131,10 @@ class Repeat(BaseModel):
     until: OpenShare | None = None
     """Stop when every interval reaches no further than this to each side of its estimate."""
     within_s: Annotated[float, BeforeValidator(_WITHIN)] | None = Field(None, alias="within")
-    """Begin no block but the first that would end later than this after the start, also where `min` is not reached."""
+    """Begin no block but the first that would end later than this after the start, also where `min` is not reached.
+
+    Devices of a fleet run the blocks up to `min` whatever they take.
+    """
     more_within_s: Annotated[float, BeforeValidator(_WITHIN)] | None = Field(None, alias="more_within")
     """The same for the blocks past `min` alone: those up to `min` are run whatever they take."""
     seen: tuple[Count, ...] = ()
@@ -165,6 +168,11 @@ class Repeat(BaseModel):
                 f"'until' looks at a 95 % interval, which needs {ENOUGH_REPEATS} blocks, and min is {self.min}"
             )
         return self
+
+    @property
+    def past_min_s(self) -> float | None:
+        """What limits the blocks past `min`."""
+        return min((each for each in (self.within_s, self.more_within_s) if each is not None), default=None)
 
     def sentence(self) -> str:
         """The stop rule in words, for plans and reports."""

@@ -575,3 +575,9 @@ def test_the_output_of_a_failure_is_shown_once(scene):
     scene.endings = {0: "failed", 2: "failed"}
     scene.run(workload=["null"], platform=["bare", "docker"], repeat=2, order={"shuffle": False})
     assert sum("failed: it failed." in note for note in scene.told.notes) == 1
+
+
+def test_a_strict_study_has_trials_of_its_own_that_know_it(scene):
+    (usual, *_), (strict, *_) = planned(scene), planned(scene, design={"strict": True})
+    assert (usual.strict, strict.strict, usual.id == strict.id) == (False, True, False)
+    assert scene.study(design={"strict": True}).as_plain()["design"] == {"strict": True}

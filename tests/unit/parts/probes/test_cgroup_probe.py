@@ -2,7 +2,7 @@ import pytest
 
 from recorded import let_time_pass, recorded_host
 from tare.base.host import Scope
-from tare.parts.probes.cgroup import Cgroup, switches
+from tare.parts.probes.cgroup import Cgroup, Faults, switches
 
 
 def values(readings):
@@ -156,3 +156,22 @@ def test_a_group_that_is_removed_while_watched_leaves_sentences_and_no_zeros():
     assert feed.poll() == []
     assert feed.close() == []
     assert "cgroup: its list of threads vanished at 2.0 s." in [*map(str, feed.lost)]
+
+
+FAULTS, SEVEN = "pgfault 9\npgmajfault 2\n", {"minor_faults": 7, "major_faults": 2}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "text", "seen"),
+    [
+        ("", f"{FAULTS}pswpin 3\npswpout 4\n", {**SEVEN, "pswpin": 3, "pswpout": 4}),
+        ("total_", "swap 1\ntotal_swap 4096\ntotal_pgfault 9\ntotal_pgmajfault 2\n", {**SEVEN, "swap_bytes": 4096}),
+        ("", "pswpin 3\npswpout 4\n", {"pswpin": 3, "pswpout": 4}),
+        ("", FAULTS, SEVEN),
+    ],
+)
+def test_what_a_group_swapped_is_read_where_the_kernel_counts_it(prefix, text, seen):
+    parser = Faults(prefix, text)
+    read = {reading.channel.removeprefix("cgroup."): reading.value for reading in parser(1, text)}
+    assert read == seen
+    assert {channel.name for channel in parser.channels} == {f"cgroup.{name}" for name in seen}
