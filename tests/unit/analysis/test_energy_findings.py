@@ -200,6 +200,15 @@ def test_the_sentence_tells_all_three_parts():
     assert "+100 mJ because it did more work" in told
 
 
+def test_a_difference_without_an_interval_is_not_claimed():
+    few = [each for each in trials(BARE, DOCKER, **EXACT) if each.block < 2]
+    (difference,) = found(*few, *idle_trials(BARE, DOCKER, **EXACT)).differences
+    assert difference.total.low is None
+    assert difference_sentence(difference) == (
+        "docker against bare: 2 trials of a side to compare, too few to claim a difference in energy."
+    )
+
+
 # Stores
 
 

@@ -248,6 +248,9 @@ def idle_text(found: Sequence[IdlePower], width: int = 80) -> str:
 
 def difference_sentence(each: EnergyDifference) -> str:
     """A sentence: by how much, and because of what; the three parts add up to the whole."""
+    if each.total.low is None or each.total.high is None:
+        few = f"{count_text(each.total.n, 'trial')} of a side to compare"
+        return f"{each.level} against {each.against}: {few}, too few to claim a difference in energy."
     more = "more" if each.total.value >= 0 else "less"
     told = (
         f"{each.level} takes {quantity_text('energy_j', abs(each.total.value))} per {each.unit} {more} than "
