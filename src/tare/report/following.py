@@ -87,10 +87,10 @@ def _more_blocks(needed: Sequence[int], source: Source) -> list[Step]:
     many = loud if more > MANY_BLOCKS else []
     total = source.blocks + more
     takes = f", {duration_text(more * source.block_s)}" if source.block_s else ""
-    why = f"To decide what cannot be told takes about {count_text(more, 'more block')}{takes}"
+    why = f"A decision takes about {count_text(more, 'more block')}{takes}"
     if source.grows:
         return [*many, Step(why, f"tare run {source.name} --repeat {total}")]
-    return [*many, Step(f"{why}; this one cannot be continued, so they are to be run anew, {total} in all.")]
+    return [*many, Step(f"{why}. This store cannot be continued: run the study again with {total} blocks in all.")]
 
 
 def _why(why: str, source: Source, options: str = "") -> Step:

@@ -76,7 +76,7 @@ def test_the_command_that_adds_blocks_names_how_many_there_are_to_be_in_all():
     assert "about 4 more blocks, 2 min" in step.why
 
     (kept,) = next_steps(found, Source("kept.tare", grows=False, blocks=7))
-    assert not kept.command and "11 in all" in kept.why
+    assert not kept.command and "11 blocks in all" in kept.why
 
 
 def test_the_cause_is_looked_for_with_the_command_that_was_weighed():
