@@ -198,7 +198,7 @@ def test_on_a_terminal_there_is_a_bar(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (("make", "cifar"), 2, "No data set 'cifar'. Available: cifar10, "),
+        (("make", "cifar"), 2, "No data set 'cifar'. Did you mean 'cifar10'? Available: cifar10, "),
         (("make", "cifar"), 2, "Did you mean 'cifar10'?"),
         (("make", "mnist", "--scale", "1", "--items", "5"), 2, "either --scale or --items"),
         (("make", "mnist", "--scale", "0"), 2, "--scale"),

@@ -247,7 +247,7 @@ def test_a_study_that_compares_devices_still_tells_the_platforms_effect() -> Non
 def test_nothing_usable_is_an_error_with_advice() -> None:
     broken = [replace(each, state="failed", metrics={}) for each in trials(boards(3))]
 
-    with pytest.raises(StudyError, match="See `tare show` for how"):
+    with pytest.raises(StudyError, match="`tare show STORE` lists how"):
         found(broken)
 
 

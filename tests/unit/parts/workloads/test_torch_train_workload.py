@@ -56,7 +56,7 @@ def test_units_are_all_the_steps_where_they_are_known(fields: dict[str, Any], un
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"model": "lenet"}, "No model 'lenet'. Available: alexnet, "),
+        ({"model": "lenet"}, "No model 'lenet'. Did you mean 'lenet5'? Available: "),
         ({"model": "lenet"}, "Did you mean 'lenet5'?"),
         ({"model": "mobilenet"}, "Did you mean 'mobilenet_v3_large'?"),
         ({"data": "mnits"}, "Did you mean 'mnist'?"),
