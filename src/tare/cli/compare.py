@@ -21,7 +21,7 @@ from tare.cli.scaffold import (
     need,
     numpy_on_one_thread,
     order_option,
-    reading,
+    reading_stages,
     reads_either,
     say,
     weighed,
@@ -49,9 +49,9 @@ def command(
 ) -> Result:  # fmt: skip
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
-    The source is a store (a folder or a pack), any table with one row per trial (CSV, TSV, Parquet, JSON lines), or
-    what another tool wrote (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion, optimum-benchmark, MLPerf
-    LoadGen, perf stat), or a text with one number a line.
+    The source is a store (a folder or a pack), the folder of a `tare why`, any table with one row per trial (CSV, TSV,
+    Parquet, JSON lines), or what another tool wrote (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion,
+    optimum-benchmark, MLPerf LoadGen, perf stat), or a text with one number a line.
     Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
     accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
     Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
@@ -82,7 +82,7 @@ def command(
     elif is_store(source[0]) and recognised_folder(source[0]) is None:
         need(block is None, "--block is for tables; a store knows its blocks.")
         need(order is None, "--order is for tables; a store knows when each trial was run.")
-        with reading(source[0]) as store:
+        with reading_stages(source[0]) as store:
             weighing = weighed(store, **asked)
             steps = steps_of(store, weighing)
     else:

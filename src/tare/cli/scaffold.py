@@ -31,6 +31,7 @@ from tare.base.units import parse_quantity, parse_share
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing
+    from tare.records.stages import Stages
     from tare.records.store import Store
 
 
@@ -257,6 +258,7 @@ comparing: Option = several(by_option, against_option, margin_option(), metric_o
 
 
 _POOL = "OPENBLAS_NUM_THREADS"
+WORDS = "tare.words"  # of a click context: what the verb was given, to be told how to go on
 QUIET_S = 2.0  # a shorter wait needs no explanation
 
 
@@ -272,6 +274,7 @@ class Verb(click.Command):
         self.params.sort(key=lambda param: param.name == "as_json")
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -363,6 +366,11 @@ def spinner(doing: str, quiet_s: float = QUIET_S) -> Iterator[None]:
 def reads_store(doing: str = "reading the store") -> Callable[[Callable[..., Result]], Callable[..., None]]:
     """A verb of one STORE, a folder or a pack: the function is given the open store."""
     return _reading_verb("STORE", doing, reading)
+
+
+def reads_stages() -> Callable[[Callable[..., Result]], Callable[..., None]]:
+    """The same, or of the folder of a `tare why`."""
+    return _reading_verb("STORE", "reading the store", reading_stages)
 
 
 def reads_source(doing: str | None = "reading the trials") -> Callable[[Callable[..., Result]], Callable[..., None]]:
@@ -468,6 +476,20 @@ def reading(path: Path, about: str = "") -> Iterator[Store]:
 
 
 @contextmanager
+def reading_stages(path: Path) -> Iterator[Store | Stages]:
+    """The store of a folder or a pack; or the stores of a `tare why`, as one."""
+    from tare.records.stages import opened_stages, stages_of
+
+    if not (stores := stages_of(path)):
+        with reading(path) as store:
+            yield store
+        return
+    with damage_named(f"{path}: what is kept there"), opened_stages(path, stores) as several:
+        yield several
+        say_notes(several.problems)
+
+
+@contextmanager
 def reading_all(paths: Sequence[Path]) -> Iterator[list[Store]]:
     """Several stores, each once, of a folder all that are in it; damage is reported with the store's name."""
     numpy_on_one_thread()
@@ -502,7 +524,7 @@ def say_notes(notes: Sequence[str], about: str = "") -> None:
         say(f"note: {about}{': ' if about else ''}{note}")
 
 
-def weighed(store: Store, **asked: Any) -> Weighing:
+def weighed(store: Store | Stages, **asked: Any) -> Weighing:
     """The comparisons of a store. Damaged trials were run: they are counted apart from those that were not."""
     from tare.analysis.weighing import weigh
 

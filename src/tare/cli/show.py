@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError, pip_install
-from tare.cli.scaffold import STORE, Result, Verb, reads_store, say, width
+from tare.cli.scaffold import STORE, Result, Verb, reads_stages, say, width
 
 if TYPE_CHECKING:
     from tare.base.host import Host
     from tare.records.model import Record
+    from tare.records.stages import Stages
     from tare.records.store import Store
     from tare.report.live.snapshot import Watched
 
@@ -30,11 +31,22 @@ _BESIDE_LINES = 18  # of a screen, for what is not a device of a fleet
 
 
 @click.command("show", cls=Verb)
-@reads_store()
+@reads_stages()
 @click.argument("trial", required=False)
-def command(store: Store, trial: str | None) -> Result:
-    """Show the trials of STORE, or all about TRIAL (the first letters of its id are enough)."""
+def command(store: Store | Stages, trial: str | None) -> Result:
+    """Show the trials of STORE, or all about TRIAL (the first letters of its id are enough).
+
+    Of the folder that `tare why` makes its answer, in full, and the trials of all its stores.
+    """
+    from tare.records.stages import Stages
+
+    answer = ""
+    if isinstance(store, Stages):
+        answer = store.answer()
+        if trial is not None:
+            store = store.holding(trial)
     if trial is not None:
+        assert not isinstance(store, Stages)
         record = store.find(trial)
         out, err = store.output(record.trial, record.attempt)
         series = [
@@ -56,7 +68,8 @@ def command(store: Store, trial: str | None) -> Result:
     def data() -> dict[str, Any]:
         counts = {"waiting": waiting, "damaged": len(damaged)}
         tried = {"rehearsals": [record.as_json() for record in rehearsals]} if rehearsals else {}
-        return {"store": str(store.path), "trials": [record.as_json() for record in records], **tried, **counts}
+        told = {"answer": answer} if answer else {}
+        return {"store": str(store.path), **told, "trials": [record.as_json() for record in records], **tried, **counts}
 
     def text() -> str:
         if waiting:
@@ -67,7 +80,11 @@ def command(store: Store, trial: str | None) -> Result:
             say(f"{count_text(len(rehearsals), 'rehearsal')}, no data; `tare show {store.path} ID` has all about one:")
             for line in _rehearsed(rehearsals):
                 say(line)
-        return records_table(records, width()) if sys.stdout.isatty() else records_lines(records)
+        if sys.stdout.isatty():
+            return f"{answer}\n{records_table(records, width())}" if answer else records_table(records, width())
+        if answer:
+            say(answer)
+        return records_lines(records)
 
     return Result(data, text)
 

@@ -140,6 +140,10 @@ class Suspects:
     def evidence(self) -> dict[str, str]:
         return {name: each.evidence for name, each in self.held.items()}
 
+    def aside(self) -> dict[str, list[str]]:
+        """Who is not suspected, by why: for the text."""
+        return {"ruled out": [*self.ruled_out], "not looked at": [*self.not_looked]}
+
     def titles(self) -> dict[str, str]:
         return {name: cause_of(name).title for name in (*self.held, *self.ruled_out, *self.not_looked)}
 

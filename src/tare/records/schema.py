@@ -48,6 +48,7 @@ VERSION = 1
 
 STORE_FILE = "store.json"
 STUDY_FILE = "study.yaml"
+ANSWER_FILE = "why.txt"  # beside the stores of a `tare why`: its answer in full
 PLAN_FILE = "plan.json"
 THINNED_FILE = "thinned.bin"
 LOCK_FILE = "store.lock"

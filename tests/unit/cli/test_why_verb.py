@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -12,12 +18,13 @@ from tare.analysis.why.causes import QUICK, SLOW, Answer, Tried, Wave
 from tare.analysis.why.layers import waterfall
 from tare.base.errors import StudyError
 from tare.cli import tare, why
-from tare.cli.why import runs
-from tare.cli.why.runs import are_stores, told
+from tare.cli.scaffold import WORDS
+from tare.cli.why import Finding, runs
+from tare.cli.why.runs import Stopped, Trying, are_stores, told
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
 from tare.plan.why import Level, Stages, Suspects
-from tare.report.text.why import answer_sentences, phases_text
+from tare.report.text.why import answer_lines
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
@@ -63,64 +70,123 @@ def test_a_single_store_is_not_taken_for_a_command(tmp_path):
     assert not are_stores(())
 
 
-class OneWave:
-    """What tries suspects, with an answer made before: one is the cause, of the other nothing is known."""
+TIMES = {"wall_s": 9.0, "cgroup_nr_throttled": 40.0}
 
-    quick, repeat, metric, margin = Level("bare", {}), 6, None, 0.05
-    sides = ("container", "bare metal")
 
-    def wave(self, stage, sides, **options):
-        def trials(role, seconds):
-            times = {"step_mean_s": seconds, "wall_s": 9.0, "cgroup_nr_throttled": 40.0}
-            return [record(block=n, step_s=None, settings=sides[role].settings(), metrics=times) for n in range(2)]
+class Played(Trying):
+    """What runs studies, with trials made up: each side takes as long as `seconds` says of its level."""
 
-        return Wave([*trials(QUICK, 1.0), *trials(SLOW, 9.0)], {role: side.settings() for role, side in sides.items()})
+    def __init__(self, seconds: Callable[[Level], float], blocks: int = 3, stop_in: str = ""):
+        super().__init__(Path("why"), {}, None, 6, 0.05, None)
+        self.seconds, self.blocks, self.stop_in = seconds, blocks, stop_in
+        self.stages: list[str] = []
+        self.taken: dict[str, int] = {}
 
-    def tried(self, search, waves, found, metric=None):
-        search.learn({"debug_variables": "the cause", "cpu_quota": "cannot tell"})
-        total = Comparison(metric, SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
-        outcomes = {"debug_variables": "the cause", "cpu_quota": "cannot tell"}
-        return Answer(metric, total, tuple(Tried(name, word, None, None) for name, word in outcomes.items()))
+    def records(self, stage, platforms, fields, enough=None):
+        self.stages.append(stage)
+        levels = [self.quick, *(self.level(each) for each in platforms)]
+        made, noise = [], random.Random(stage)
+        for block in range(self.most):
+            if block >= fields["repeat"]["min"] and enough(made):
+                break
+            if stage == self.stop_in and block == 2:
+                raise Stopped(made)
+            for level in levels:
+                taken = self.seconds(level) * (1 + noise.gauss(0, 0.01))
+                times = {**TIMES, "step_mean_s": taken}
+                made.append(record(block=block, step_s=None, settings=level.settings(), metrics=times))
+            self.taken[stage] = block + 1
+        return made
+
+    def level(self, plain: Any) -> Level:
+        if isinstance(plain, str):
+            return Level(plain, {})
+        name, fields = next(iter(plain.items()))
+        return Level(name, {key: value[0] if isinstance(value, list) else value for key, value in fields.items()})
+
+
+def by_quota(level: Level) -> float:
+    return 5.3 if level.fields.get("quota") else 1.0
+
+
+def test_a_quota_is_named_with_its_cure_after_as_few_blocks_as_show_it():
+    run = Played(by_quota)
+    found = Finding(run).explained("runc", {"quota": 0.5}, quiet=True)
+
+    assert found.answer is not None and found.answer.explained
+    assert [each.cause for each in found.answer.causes] == ["cpu_quota"]
+    assert run.stages == ["look", "tried-1"] and set(run.taken.values()) == {2}
+
+
+def test_a_far_larger_suspect_is_tried_before_the_filter_and_the_layers():
+    run = Played(by_quota)
+    found = Finding(run).explained("runc", {"quota": 0.5, "seccomp_profile": "/dead.json"}, quiet=True)
+
+    assert next(iter(found.suspects.held)) == "cpu_quota"
+    assert found.untried and "seccomp" in found.untried
+
+
+def test_stopped_in_the_middle_of_the_proof_it_says_what_is_sure_and_who_is_suspected():
+    noise = random.Random(1)
+    run = Played(lambda level: by_quota(level) * noise.uniform(0.5, 1.5), stop_in="tried-1")
+    finding = Finding(run)
+    with pytest.raises(KeyboardInterrupt):
+        finding.explained("runc", {"quota": 0.5}, quiet=True)
+
+    found = finding.so_far()
+    assert found.total.verdict == "slower" and [wave.is_whole for wave in run.waves] == [True, True]
+    told = why._text(found, run, verbose=False, marked=True)
+    assert "Slower (sure): " in told and "(bare metal)" in told
+    assert "(not yet proved): the CPU quota: a quota of 0.5 cores" in told
+    assert "Try: --cpus 1" in told
+
+
+def test_stopped_before_both_sides_have_run_it_says_so_and_how_to_go_on(capsys):
+    run = Played(by_quota)
+    run.waves.append(Wave([], {QUICK: run.quick.settings(), SLOW: Level("runc", {}).settings()}))
+    with click.Context(why.command) as context:
+        context.meta[WORDS] = ["--", "true"]
+        why._tell_stopped(Finding(run), Path("out/why-1"), as_json=False, verbose=False)
+
+    assert "nothing is known yet" in capsys.readouterr().err
+
+
+def test_where_both_sides_are_alike_nobody_is_accused_and_no_further_block_is_run():
+    found = Finding(run := Played(lambda level: 1.0)).explained("runc", {"quota": 0.5}, quiet=True)
+
+    assert found.answer is None and found.total.verdict == "equivalent"
+    assert run.stages == ["look"] and run.taken["look"] < 12
+
+
+def by_tracemalloc(level: Level) -> float:
+    return 9.0 if (level.fields.get("env") or {}).get("PYTHONTRACEMALLOC") else 1.0
 
 
 def test_a_suspect_that_was_tried_is_not_named_as_untried():
     fields = {"quota": 0.5, "env": {"PYTHONTRACEMALLOC": "1", "APP_CHECKS": "1"}}
-    found = why._explained(OneWave(), "runc", fields, quiet=True)
+    found = Finding(Played(by_tracemalloc)).explained("runc", fields, quiet=True)
 
     assert {"debug_variables", "cpu_quota"} <= found.suspects.held.keys()
     assert "other_variables" in found.untried
-    assert "cpu_quota" not in found.untried
-
-
-def test_what_is_not_measured_later_is_not_promised():
-    few = Comparison("step_s", SLOW, QUICK, 0.327, None, None, "cannot_tell", 0.05, 4, None)
-
-    assert "by the median of 4 blocks, too few for an interval." in " ".join(
-        phases_text(few, (), 80, look=False).split()
-    )
-    assert "measured below" in " ".join(phases_text(few, (), 80).split())
+    assert "debug_variables" not in found.untried
 
 
 def test_of_two_images_the_software_is_where_the_cost_is_and_never_the_cause():
-    class TwoImages(OneWave):
-        quick, sides = Level("runc", {"image": "/app-1"}), ("app-2", "app-1")
+    run = Played(lambda level: 9.0 if level.fields.get("image") == "/app-2" else 1.0)
+    run.image = "/app-2"
+    run.other_side("runc", {"image": "/app-1"})
+    found = Finding(run).explained("runc", {"image": "/app-2"}, quiet=True)
 
-        def tried(self, search, waves, found, metric=None):
-            total = Comparison(metric, SLOW, QUICK, 8.0, 7.0, 9.0, "slower", 0.05, 6, None)
-            assert search.candidates() == ["cold_layers"]  # whose major faults were not counted
-            return Answer(metric, total, (Tried("cold_layers", "not it", None, None),))
-
-    found = why._explained(TwoImages(), "runc", {"image": "/app-2"}, quiet=True)
-
-    assert found.total.verdict == "slower" and found.located == ("software",)
+    assert found.total.verdict == "slower" and run.sides == ("app-2", "app-1")
+    assert found.answer.causes == () and found.located == ("software",)
     software = found.suspects.held["software"]
     assert software.without == {"image": "/app-1", "dockerfile": None}
     about = told(found.suspects, {}, {}, found.phases, found.located)
-    (sentence,) = answer_sentences(found.answer, about, "app-1")
-    assert sentence == (
-        "9x slower: it is in the image's software, and what of it costs is not known: which software it has was not "
-        "recorded."
-    )
+    assert list(answer_lines(found.answer, about, run.sides))[1:] == [
+        ("Cause", "it is in the image's software: which software it has was not recorded."),
+        ("Proof", "without it both sides are the same."),
+        ("Left", "what of it costs is not known."),
+    ]
 
 
 @pytest.mark.parametrize("word", ["the cause", "a part"])
@@ -134,6 +200,23 @@ def test_what_exchanges_many_things_at_once_is_located_and_the_layers_are_not_ru
     assert [each.cause for each in named.causes] == ["software"]
 
 
+def test_how_to_go_on_is_the_command_with_the_folder():
+    with click.Context(why.command) as context:
+        context.meta[WORDS] = ["--quota", "0.5", "--", "python", "my app.py"]
+        assert why._resumes(Path("out/why-1")).endswith("tare why -o out/why-1 --quota 0.5 -- python 'my app.py'")
+        context.meta[WORDS] = ["-o", "mine", "--", "true"]
+        assert why._resumes(Path("mine")).endswith("tare why -o mine -- true")
+
+
+def test_later_studies_have_a_limit_that_follows_the_slower_side():
+    """An 8x slower side was stopped by a limit taken from the quick one."""
+    run = Trying(Path("why"), {"command": ["true"]}, None, 6, 0.05, None)
+
+    assert run.plain("look", [], {})["rehearse"] and "limit" not in run.plain("look", [], {})
+    run.note_lengths([record(phases={"run": 50.0}), record(platform="runc", phases={"run": 400.0})])
+    assert run.plain("tried-1", [], {})["limit"] == "1260 s"
+
+
 @pytest.mark.parametrize(
     ("words", "why_not"),
     [
@@ -145,3 +228,15 @@ def test_an_image_to_compare_with_needs_another_one_and_no_layers(words, why_not
     done = CliRunner().invoke(tare, ["why", *words, "--", "true"])
 
     assert isinstance(done.exception, StudyError) and why_not in str(done.exception), done.output
+
+
+def test_of_several_variables_the_one_that_costs_is_named_and_what_holds_them_all_is_not():
+    def seconds(level: Level) -> float:
+        return 9.0 if (level.fields.get("env") or {}).get("APP_C") else 1.0
+
+    run = Played(seconds)
+    found = Finding(run).explained("runc", {"env": {f"APP_{name}": "1" for name in "ABCD"}}, quiet=True)
+
+    outcomes = {each.cause: each.outcome for each in found.answer.tried}
+    assert [each.cause for each in found.answer.causes] == ["other_variables:APP_C"]
+    assert outcomes["other_variables"] == "located"

@@ -1,7 +1,7 @@
 """Why one side is slower: where the time goes, and what became of each cause that was tried.
 
 A cause is tried by an intervention: the slow side without it and, where that can be made, the other side with it, in
-interleaved blocks with both sides as they are. All comparisons that answer one question are one family (Holm).
+interleaved blocks with both sides as they are. What is sure, and after how many blocks, is for proof.py to say.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -19,6 +19,7 @@ from tare.analysis.model import Comparison, Difference, Measurement
 from tare.analysis.parity import differences, flat
 from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
+from tare.analysis.why.proof import Share, Table, Timed, level_of
 from tare.base.errors import StudyError, TareError
 from tare.base.text import natural_key, script_and_options, unit_of
 from tare.records.model import Record, grouped, is_usable, usable_trials
@@ -35,7 +36,9 @@ _PARTS = (  # the parts of a step, and the figures that tell them, the first tha
 )
 _MOST = 0.8  # whoever removes as much of the cost leaves none to look for
 _SMALL = 0.25  # of the cost: whoever is found to have less is accused after further blocks only
-_CLEAR = 1.5  # times longer, the quickest trial of the slow side than the slowest of the other
+_LITTLE = 0.1  # of the cost: whoever surely has less is not it
+_DISTURBED = frozenset({"cpu.foreign", "cpu.steal"})  # why a trial is invalid whose time is a time, with more scatter
+MOST_BLOCKS = 12  # of one wave
 _SEEN = 0.1  # of the whole cost: a phase that has less of it is not named
 
 
@@ -69,6 +72,13 @@ class Tried:
     share: float | None = None  # of the cost that went with it, in logs
     same: bool = False  # without it both sides are the same: nothing can be left
     alone: bool = True  # nothing else had been removed: else `left` is without those too
+    share_low: float | None = None
+    share_high: float | None = None
+
+    @property
+    def blocks(self) -> int:
+        """In which it was tried."""
+        return max((each.n for each in (self.removed, self.brought) if each is not None), default=0)
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,6 +92,7 @@ class Answer:
     total: Comparison  # the slow side against the other one
     tried: tuple[Tried, ...] = ()
     cured: Comparison | None = None  # the slow side without all that was found, against the other one, if it was run
+    most: int = MOST_BLOCKS  # blocks that a wave may have
 
     @property
     def causes(self) -> tuple[Tried, ...]:
@@ -112,14 +123,34 @@ class Answer:
         small = math.log1p(rest.effect) <= (1 - _MOST) * math.log1p(self.total.effect)
         return _is_gone(rest) or (small and not _is_surely_left(rest))
 
+    @property
+    def is_open(self) -> bool:
+        """Whether more blocks may show a cost: up to half of the most, and beyond it where there seems to be one."""
+        if self.total.verdict != "cannot_tell":
+            return False
+        seems = (self.total.effect or 0.0) > self.total.margin
+        return self.total.n < (self.most if seems else self.most // 2)
+
     def open_for(self, causes: Sequence[str]) -> list[str]:
-        """Those of these that more trials would make surer: they seem to cost something beyond the margin, and are not
-        seen to; or they are a small part of a cost, which chance may have made of noise. Where one explains it all,
-        only whoever is called a part beside it: one of the two is not needed."""
+        """Those of these that more blocks would make surer. Where one explains it all, only whoever is called a part
+        beside it: one of the two is not needed."""
         mine = [each for each in self.tried if each.cause in causes]
-        if any(each.outcome == "the cause" for each in mine):
-            return [each.cause for each in mine if each.outcome == "a part"]
-        return [each.cause for each in mine if not self.explained and (_is_open(each) or _is_small(each))]
+        if proved := [each for each in mine if each.outcome == "the cause"]:
+            unsure = [each.cause for each in proved if each.blocks < self.most // 2 and _is_vague(each)]
+            beside = [each for each in mine if each.outcome in ("a part", "located")]
+            return unsure + [each.cause for each in beside if each.blocks < self.most]
+        return [each.cause for each in mine if not self.explained and self._is_open(each)]
+
+    def _is_open(self, tried: Tried) -> bool:
+        """A small part of a cost may be noise; who seems to cost something has all blocks, who does not has half."""
+        if tried.outcome in ("a part", "located"):
+            return tried.share is not None and tried.share < _SMALL and tried.blocks < self.most
+        if tried.outcome == "not it":
+            return False
+        removed = tried.removed
+        seems = removed is not None and (removed.effect or 0.0) < -removed.margin
+        small = tried.share_high is not None and tried.share_high < _SMALL
+        return tried.blocks < (self.most if seems and not small else self.most // 2)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -130,13 +161,9 @@ class Answer:
         }
 
 
-def _is_open(tried: Tried) -> bool:
-    removed = tried.removed
-    return tried.outcome == "cannot tell" and removed is not None and (removed.effect or 0.0) < -removed.margin
-
-
-def _is_small(tried: Tried) -> bool:
-    return tried.outcome == "a part" and tried.share is not None and tried.share < _SMALL
+def _is_vague(tried: Tried) -> bool:
+    """Whether it may be less than half of the cost after all."""
+    return not tried.same and (tried.share_low is None or tried.share_low < 0.5)
 
 
 def facts_of(records: Iterable[Record]) -> dict[str, Any]:
@@ -236,88 +263,112 @@ class Wave:
         sides = [self.roles.get(role) for role in (one, other)]
         return None not in sides and _plain(sides[0]) == _plain(sides[1])
 
-    def joined(self, more: Wave) -> Wave:
-        """With further blocks of the same sides."""
-        later = 1 + max((record.block for record in self.records), default=0)
-        records = [replace(record, block=record.block + later, trial=f"more-{record.trial}") for record in more.records]
-        return Wave([*self.records, *records], self.roles, self.is_whole)
-
     def causes(self) -> list[str]:
         return list(dict.fromkeys(role.partition(" ")[2] for role in self.roles if role not in (QUICK, SLOW)))
 
 
-def answer(waves: Sequence[Wave], *, margin: float, metric: str | None = None, bundles: Collection[str] = ()) -> Answer:
-    """What the trials of both sides, and of each intervention, show.
+def answer(
+    waves: Sequence[Wave], *, margin: float, metric: str | None = None, bundles: Collection[str] = (),
+    most: int = MOST_BLOCKS,
+) -> Answer:  # fmt: skip
+    """What the trials of both sides, and of each intervention, show; `most`: blocks that a wave may have.
 
-    An intervention is compared with the sides of its own wave. All waves that have the slow side as it was found tell
-    how much slower it is. Each question is one family over all waves (Holm): does removing a cause help, what is then
-    left, does it bring the cost to the other side, and what is left where several were removed before. `bundles`:
-    causes whose removal exchanges many things at once, which are located and never named.
+    All trials are one table (see proof.py): a side that several waves have is one side of it, and all tell the scatter.
+    Each suspect has its part of what all may be wrong, by the order in which they were tried. `bundles`: causes whose
+    removal exchanges many things at once, which are located and never named.
     """
     name = metric or judged_metric([record for wave in waves for record in wave.records])
-    sides = [
-        {role: _trials(wave.records, of, name, str(n)) for role, of in wave.roles.items()}
-        for n, wave in enumerate(waves)
-    ]
+    held = [each for n, wave in enumerate(waves) for each in _timed(wave.records, name, str(n))]
+    sides = {each.side for each in held}
+    table = Table(held)
     for role in (QUICK, SLOW):
-        if any(not each.get(role) for each in sides):
+        if not any(_side(wave.roles[role], wave.records) in sides for wave in waves):
             raise TareError(f"no trial of the {'other' if role == QUICK else 'slow'} side could be used.")
-    whole = [each for each, wave in zip(sides, waves, strict=True) if wave.is_whole]
-    pooled = [[one for each in whole for one in each[role]] for role in (SLOW, QUICK)]
     unit = unit_of(record.settings.get("workload") for wave in waves for record in wave.records)
-    (total,) = judge([Contest(SLOW, QUICK, pooled[0], pooled[1], unit=unit)], margin=margin, metric=name, resamples=0)
-    tried = [(n, cause) for n, wave in enumerate(waves) for cause in wave.causes()]
-    questions: dict[str, list[tuple[int, Role, Role]]] = {
-        "removed": [(n, without(cause), SLOW) for n, cause in tried],
-        "left": [(n, without(cause), QUICK) for n, cause in tried if not waves[n].are_same(without(cause), QUICK)],
-        "brought": [(n, added(cause), QUICK) for n, cause in tried],
-        "base": [(n, SLOW, QUICK) for n, wave in enumerate(waves) if not wave.is_whole],
-    }
-    judged: dict[tuple[int, Role, Role], Comparison] = {}
-    for asked in questions.values():
-        held = [each for each in asked if sides[each[0]].get(each[1])]
-        family = [Contest(ours, theirs, sides[n][ours], sides[n][theirs]) for n, ours, theirs in held]
-        judged |= zip(held, judge(family, margin=margin, metric=name, resamples=0), strict=True)
-    found = {}
-    for n, cause in tried:  # who was tried twice is told by the second time, when a larger cost had been removed
-        base = total if waves[n].is_whole else judged[n, SLOW, QUICK]
-        same = waves[n].are_same(without(cause), QUICK)
-        each = _tried(cause, n, judged, total, base, alone=waves[n].is_whole, same=same)
-        costs = cause in bundles and each.outcome in ("the cause", "a part")
-        found[cause] = replace(each, outcome="located") if costs else each
-    return Answer(name, total, tuple(found.values()), _cured(waves, found, judged))
+
+    def judged(wave: Wave, ours: Role, theirs: Role, suspect: int = 0) -> Comparison | None:
+        mine, other = (_side(wave.roles.get(role), wave.records) for role in (ours, theirs))
+        if not sides >= {mine, other} or mine == other:
+            return None
+        level = level_of(most, suspect)
+        return table.compared(mine, other, (ours, theirs), metric=name, margin=margin, level=level, unit=unit)
+
+    whole = next(wave for wave in waves if wave.is_whole)
+    total = judged(whole, SLOW, QUICK)
+    if total is None:
+        raise TareError("both sides are the same.")
+    found: dict[str, Tried] = {}
+    places: dict[str, int] = {}
+    for wave in waves:  # who was tried twice is told by the second time, when a larger cost had been removed
+        for cause in wave.causes():
+            place = places.setdefault(cause, len(places) + 1)
+            base = total if wave.is_whole else judged(wave, SLOW, QUICK)
+            three = [judged(wave, *pair, place) for pair in _questions(cause)]
+            same = wave.are_same(without(cause), QUICK)
+            ends = [_side(whole.roles[role], whole.records) for role in (SLOW, QUICK)]
+            at = [_side(wave.roles.get(role), wave.records) for role in (SLOW, without(cause))]
+            share = table.share(ends[0], ends[1], at[0], at[1], level_of(most, place))
+            each = _tried(cause, three, share, total, base or total, alone=wave.is_whole, same=same)
+            costs = cause in bundles and each.outcome in ("the cause", "a part")
+            found[cause] = replace(each, outcome="located") if costs else each
+    return Answer(name, total, tuple(found.values()), _cured(waves[-1], found, judged(waves[-1], SLOW, QUICK)), most)
 
 
-def _cured(
-    waves: Sequence[Wave], found: Mapping[str, Tried], judged: Mapping[tuple[int, Role, Role], Comparison]
-) -> Comparison | None:
+def _questions(cause: str) -> tuple[tuple[Role, Role], ...]:
+    """Does removing it help; what is then left; does it bring the cost to the other side."""
+    return (without(cause), SLOW), (without(cause), QUICK), (added(cause), QUICK)
+
+
+def _cured(last: Wave, found: Mapping[str, Tried], base: Comparison | None) -> Comparison | None:
     """What the last wave found was still there on its slow side; two that it found were not run without each other."""
-    last = len(waves) - 1
-    if waves[last].is_whole:
+    if last.is_whole:
         return None
-    late = [found[cause] for cause in waves[last].causes() if found[cause].outcome == "a part"]
+    late = [found[cause] for cause in last.causes() if found[cause].outcome == "a part"]
     if not late:
-        return judged[last, SLOW, QUICK]
+        return base
     return late[0].left if len(late) == 1 else None
 
 
-def is_clear(wave: Wave, metric: str, margin: float) -> bool:
-    """Whether every trial of the slow side takes much longer than every one of the other: then few blocks will do to
-    look for suspects, though not to judge."""
-    sides = [[one.value for one in _trials(wave.records, wave.roles[role], metric, "")] for role in (SLOW, QUICK)]
-    blocks = {record.block for record in wave.records}
-    if any(len(side) < len(blocks) for side in sides):
-        return False
-    return min(sides[0]) > max(_CLEAR, (1 + margin) ** 2) * max(sides[1])
+def blocks_of(wave: Wave, metric: str) -> int:
+    """The blocks of a wave in which each of its sides has a time."""
+    held: dict[Hashable, set[Hashable]] = {}
+    for each in _timed(wave.records, metric, ""):
+        held.setdefault(each.side, set()).add(each.block)
+    wanted = {_side(fields, wave.records) for fields in wave.roles.values()}
+    return len(set.intersection(*(held.get(side, set()) for side in wanted)))
 
 
-def _trials(records: Sequence[Record], settings: Mapping[str, Any], metric: str, wave: str) -> list[Measurement]:
-    """The usable trials with these settings. Blocks are a wave's own."""
-    usable = usable_trials(records, lambda record: is_usable(record) and metric in record.metrics, repeats=False)
-    return [
-        Measurement("", record.metrics[metric], f"{wave}.{record.block}", trial=record.trial)
-        for record in having(settings, usable)
-    ]
+def disturbed(records: Iterable[Record]) -> int:
+    """How many trials count although other processes disturbed them: each was tried again, and none was better."""
+    return sum(not is_usable(each) for each in usable_trials(records, _fitness, repeats=False))
+
+
+def _fitness(record: Record) -> int:
+    """How fit an attempt is: usable, or disturbed by others, which has a time all the same; its scatter tells."""
+    if is_usable(record):
+        return 2
+    wrong = {each.code for each in record.reasons if each.weight == "invalid"}
+    return int(record.state == "invalid" and bool(wrong) and wrong <= _DISTURBED)
+
+
+def _timed(records: Sequence[Record], metric: str, wave: str) -> list[Timed]:
+    """The trials that have this figure. Blocks are a wave's own."""
+    fit = usable_trials(records, lambda each: _fitness(each) if each.metrics.get(metric, 0) > 0 else 0, repeats=False)
+    return [Timed(f"{wave}.{each.block}", _of_record(each), math.log(each.metrics[metric])) for each in fit]
+
+
+def _of_record(record: Record) -> str:
+    """What tells its platform from others: what is not set is as what is not known."""
+    its = {name: _plain(value) for name, value in record.settings.items() if name.partition(".")[0] == "platform"}
+    return json.dumps({name: value for name, value in its.items() if value != "null"}, sort_keys=True)
+
+
+def _side(settings: Mapping[str, Any] | None, records: Sequence[Record]) -> str | None:
+    """The side of these settings, as its records have it: they may know more of it than was asked for."""
+    if settings is None:
+        return None
+    its = having(settings, records)
+    return _of_record(its[0]) if its else None
 
 
 def having(settings: Mapping[str, Any], records: Iterable[Record]) -> list[Record]:
@@ -338,38 +389,35 @@ def _plain(value: Any) -> str:
 
 def _tried(
     cause: str,
-    wave: int,
-    judged: Mapping[tuple[int, Role, Role], Comparison],
+    three: Sequence[Comparison | None],
+    share: Share | None,
     total: Comparison,
     base: Comparison,
     *,
     alone: bool,
     same: bool,
 ) -> Tried:
-    removed, left = judged.get((wave, without(cause), SLOW)), judged.get((wave, without(cause), QUICK))
-    brought = judged.get((wave, added(cause), QUICK))
-    share = None
-    if removed is not None and removed.effect is not None and total.effect:
-        share = -math.log1p(removed.effect) / math.log1p(total.effect)
-    outcome = _outcome(removed, left, brought, base, total.margin)
+    removed, left, brought = three
+    outcome = _outcome(removed, left, brought, base, share, total.margin)
     if same and outcome == "a part":
         outcome = "the cause"
     if outcome == "the cause" and not alone:
         outcome = "a part"  # the last one: others had been removed before
-    return Tried(cause, outcome, removed, left, brought, share, same, alone)
+    known = share or Share(None, None, None)
+    return Tried(cause, outcome, removed, left, brought, known.share, same, alone, known.low, known.high)
 
 
 def _outcome(
-    removed: Comparison | None, left: Comparison | None, brought: Comparison | None, base: Comparison, margin: float
-) -> Outcome:
+    removed: Comparison | None, left: Comparison | None, brought: Comparison | None, base: Comparison,
+    share: Share | None, margin: float,
+) -> Outcome:  # fmt: skip
     if removed is None or removed.low is None or removed.high is None:
         return _by_addition(brought, margin)
     if removed.high < 0 and removed.verdict != "equivalent":
         gone = left is not None and _is_gone(left)
         return "the cause" if gone or (_share(removed, base) >= _MOST and not _is_surely_left(left)) else "a part"
-    if removed.low > -margin:
-        return "not it"
-    return "cannot tell"
+    too_little = share is not None and share.high is not None and share.high < _LITTLE
+    return "not it" if removed.low > -margin or too_little else "cannot tell"
 
 
 def _share(removed: Comparison, base: Comparison) -> float:

@@ -5,7 +5,7 @@ The container that `tare why` explains: its image, its limits, and what is set i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,9 +15,13 @@ import click
 
 from tare.api.running import await_device, with_interpreter
 from tare.api.studies import choose_platform, fetched, new_folder, placed, refuse_no_images
+from tare.base.errors import TareError
+from tare.base.files import replace_file
+from tare.base.text import count_text
 from tare.cli.command_line import CommandVerb, refuse_no_program
 from tare.cli.scaffold import (
     FOLDER,
+    WORDS,
     Option,
     as_one,
     json_option,
@@ -40,6 +44,7 @@ from tare.cli.weigh import (
     steps_option,
 )
 from tare.cli.why.runs import (
+    LEAST,
     Apart,
     Layering,
     Trying,
@@ -47,15 +52,17 @@ from tare.cli.why.runs import (
     explain_stores,
     layer_options,
     side,
+    stopped_by_requests,
     suspects_json,
     taken_apart,
     told,
 )
+from tare.records.schema import ANSWER_FILE
 
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison
-    from tare.analysis.why.causes import Answer, Phase, Wave
-    from tare.plan.why import Level, Suspects
+    from tare.analysis.why.causes import Answer, Phase
+    from tare.plan.why import Search, Suspects
 
 
 @dataclass(frozen=True)
@@ -118,16 +125,19 @@ container_options: Option = as_one(
 )  # fmt: skip
 
 
-LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, beside both sides
-
-
 @click.command("why", cls=CommandVerb)
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to explain.  [default: the first that works]")
 @click.option("--workload", metavar="NAME", help="A built-in workload (see `tare list workloads`).  [default: lenet5]")
 @python_option
 @container_options
 @metric_option("the mean step, or the whole run")
-@click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 1000),
+    default=6,
+    show_default=True,
+    help="How many blocks where fewer show nothing; twice as many where there seems to be a cost.",
+)
 @margin_option("5%")
 @click.option("--try", "tries", is_flag=True, help="Of two stores: try the suspects on this machine.")
 @layer_options
@@ -136,6 +146,7 @@ LOOK = 2  # blocks: where they show a clear cost, suspects are tried at once, be
 @minutes_option
 @script_options
 @server_options
+@click.option("-v", "--verbose", is_flag=True, help="Also what was tried, what was not, and what was ruled out.")
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[STORE STORE | -- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -151,6 +162,7 @@ def command(
     tries: bool,
     layering: Layering,
     start_up: bool,
+    verbose: bool,
     output: Path | None,
     as_json: bool,
 ) -> None:
@@ -158,7 +170,8 @@ def command(
 
     First the container against bare metal, in interleaved blocks, and where the time goes. Then the suspects, by what
     both sides recorded. Then each suspect is tried: the container without it, bare metal with it. What stays
-    unexplained is taken apart layer by layer, with runc.
+    unexplained is taken apart layer by layer, with runc. Each step ends as soon as its answer is sure; Ctrl-C prints
+    what is sure so far. `tare show FOLDER` prints the whole answer again.
 
     tare why --quota 1 -- python train.py
 
@@ -178,7 +191,12 @@ def command(
     folder = output or new_folder("why")
     if are_stores(asked.words):
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
-        explain_stores(asked.words, trying, margin, metric, as_json)
+        with stopped_by_requests():
+            try:
+                explain_stores(asked.words, trying, margin, metric, as_json, verbose)
+            except KeyboardInterrupt:
+                say(f"stopped by you. {_resumes(folder)}" if tries else "stopped by you.")
+                raise SystemExit(130) from None
         return
     need(
         percentile_goal(asked.serving) is None,
@@ -195,20 +213,29 @@ def command(
     need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
     refuse_no_images(container.image, container.against)
     refuse_no_program(work)
+    run = Trying(folder, work, python, repeat, margin, "startup_s" if start_up else metric, container.image)
+    finding, apart = Finding(run), None
     await_device()
     with ExitStack() as stack:
-        chosen = choose_platform("runc" if profile and inside is None else inside, stack)
-        fetched(chosen, container.image, container.against)
-        need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
-        refuse_wrong(chosen, {**fields, **profile}, work, python)
-        run = Trying(folder, work, python, repeat, margin, "startup_s" if start_up else metric, container.image)
-        if container.against:
-            need(not layering.always, "--layers takes a container apart against bare metal, and not against an image.")
-            run.other_side(chosen, {**fields, **profile, "image": container.against})
-        found = _explained(run, chosen, {**fields, **profile}, as_json)
-        wanted = layering.always or (found.unexplained and not layering.never and not container.against)
-        apart = taken_apart(run, chosen, fields, profile, layering) if wanted else None
-    _tell_answer(found, run.sides, apart, folder, as_json)
+        stack.enter_context(stopped_by_requests())
+        try:
+            chosen = choose_platform("runc" if profile and inside is None else inside, stack)
+            fetched(chosen, container.image, container.against)
+            need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
+            refuse_wrong(chosen, {**fields, **profile}, work, python)
+            if container.against:
+                against = "--layers takes a container apart against bare metal, and not against an image."
+                need(not layering.always, against)
+                run.other_side(chosen, {**fields, **profile, "image": container.against})
+            found = finding.explained(chosen, {**fields, **profile}, quiet=as_json, verbose=verbose)
+            wanted = layering.always or (found.unexplained and not layering.never and not container.against)
+            if wanted and found.answer is not None and not as_json:  # it takes long: what is known is said before it
+                click.echo(_text(found, run, verbose=False), err=True)
+            apart = taken_apart(run, chosen, fields, profile, layering) if wanted else None
+        except KeyboardInterrupt:
+            _tell_stopped(finding, folder, as_json, verbose)
+            raise SystemExit(130) from None
+    _tell_answer(found, run, apart, folder, as_json, verbose)
     if apart is not None and not as_json:
         apart.tell(folder)
 
@@ -223,6 +250,7 @@ class Explained:
     answer: Answer | None = None  # None where there is nothing to explain
     untried: tuple[str, ...] = ()  # suspects that were not tried, since the cost was explained before
     located: tuple[str, ...] = ()  # suspects that are all that the sides differ in, so that the cost is in them
+    disturbed: int = 0  # trials that count although other processes disturbed them
 
     @property
     def unexplained(self) -> bool:
@@ -237,96 +265,118 @@ class Explained:
             **suspects_json(self.suspects),
             **({} if self.answer is None else {"answer": self.answer.as_json(), "not_tried": self.untried}),
             "located": self.located,
+            "disturbed": self.disturbed,
         }
 
 
-def _explained(run: Trying, platform: str, fields: dict[str, Any], quiet: bool) -> Explained:
-    """The three steps: what is slower, who is suspected, what the interventions show."""
-    from tare.analysis.why.causes import QUICK, SLOW, answer, having, is_clear, judged_metric, phases
-    from tare.plan.why import MOST_TRIED, Level, Search, examined
-    from tare.records.model import usable_trials
+class Finding:
+    """The three steps: what is slower, who is suspected, what the interventions show; at any moment what is known."""
 
-    slow_level = Level(platform, fields)
-    sides = {QUICK: run.quick, SLOW: slow_level}
-    most = 2 + 3 * (MOST_TRIED + len(fields))
-    say(
-        f"at most {(2 + most) * run.repeat} trials in {run.repeat} blocks, twice that where they leave it open; up to "
-        f"{2 * run.repeat} of them to see what is slower. It ends as soon as the cost is explained, and each part says "
-        "before it begins how long it takes."
-    )
-    look = run.wave("look", sides, blocks=min(LOOK, run.repeat))
-    name = run.metric or judged_metric(look.records)
-    clear = run.repeat > LOOK and is_clear(look, name, run.margin)
-    waves, first = ([look], answer([look], margin=run.margin, metric=name)) if clear else _total(run, sides, look, name)
-    records = [each for wave in waves for each in usable_trials(wave.records, repeats=False)]
-    its = [(waves[0].roles[role], having(waves[0].roles[role], records)) for role in (SLOW, QUICK)]
-    slow, quick = (side(name, *each) for name, each in zip(run.sides, its, strict=True))
-    parts = phases(slow.metrics, quick.metrics, first.metric)
-    suspects = examined(slow, quick, {each.name: each.share for each in parts})
-    search = Search(slow_level, run.quick, suspects.held)
-    if clear and not search.candidates():  # nobody to try: then at least how much it costs
-        clear, (waves, first) = False, _total(run, sides, look, name)
-    found = Explained(first.total, parts, suspects)
-    if first.total.verdict == "equivalent":
-        return found
-    if not quiet:
-        _tell_suspects(found, run.sides, clear)
-    if clear:  # the blocks of the interventions have both sides again, and they alone judge: the look chose itself
-        first = run.tried(search, [], None, name)
-    elif first.total.verdict != "slower":  # a cost that is not sure cannot be seen to go away
-        return replace(found, answer=first, untried=tuple(search.candidates()))
-    else:
-        first = run.tried(search, waves, first)
-    tried = {each.cause for each in first.tried}  # some may be candidates again, for a wave that was not needed
-    untried = tuple(name for name in search.candidates() if name not in tried)
-    located = () if first.explained else tuple(search.located())
-    suspects = replace(found.suspects, held=search.suspects)
-    return replace(found, total=first.total, suspects=suspects, answer=first, untried=untried, located=located)
+    def __init__(self, run: Trying) -> None:
+        self.run = run
+        self._suspects: Suspects | None = None
+        self._search: Search | None = None
 
+    def explained(self, platform: str, fields: dict[str, Any], *, quiet: bool, verbose: bool = False) -> Explained:
+        from tare.analysis.why.causes import QUICK, SLOW
+        from tare.plan.why import Level, Search
 
-def _total(run: Trying, sides: Mapping[str, Level], look: Wave, name: str) -> tuple[list[Wave], Answer]:
-    """The rest of the blocks after a first look, and as many again where they leave it open."""
-    from tare.analysis.why.causes import WHOLE, answer
+        run, slow = self.run, Level(platform, fields)
+        say(f"both sides in turn, {LEAST} blocks, or up to {run.most} where they leave it open.")
+        first = run.look({QUICK: run.quick, SLOW: slow})
+        found = self.so_far()
+        if first.total.verdict == "equivalent":
+            return replace(found, answer=None)
+        if not quiet:
+            _tell_suspects(found, run.sides, verbose)
+        self._search = search = Search(slow, run.quick, found.suspects.held)
+        if first.total.verdict == "slower" and search.candidates():  # else it could not be seen to go away
+            run.tried(search)
+        return self.so_far()
 
-    waves = [look, run.wave("total", sides, blocks=run.repeat - LOOK)] if run.repeat > LOOK else [look]
-    first = answer(waves, margin=run.margin, metric=name)
-    if run.metric is None and name != WHOLE and first.total.verdict != "slower":
-        whole = answer(waves, margin=run.margin, metric=WHOLE)
-        if whole.total.verdict == "slower" or (_may_cost(whole) and not _may_cost(first)):
-            first = whole
-    if _may_cost(first):
-        say(f"it may be slower, but {run.repeat} blocks do not show it: as many again, about {run.time_text(2)}.")
-        waves.append(run.wave("total-again", sides))
-        first = answer(waves, margin=run.margin, metric=first.metric)
-    return waves, first
+    def so_far(self) -> Explained:
+        """What all trials until now show; raises where both sides have not run."""
+        from tare.analysis.why.causes import QUICK, SLOW, disturbed, having, phases
+        from tare.plan.why import examined
+        from tare.records.model import usable_trials
+
+        run, search = self.run, self._search
+        answer = run.answer()
+        whole = [wave for wave in run.waves if wave.is_whole]
+        records = [each for wave in whole for each in usable_trials(wave.records, repeats=False)]
+        records = records or [each for wave in whole for each in wave.records]  # all were disturbed
+        its = [(whole[0].roles[role], having(whole[0].roles[role], records)) for role in (SLOW, QUICK)]
+        slow, quick = (side(name, *each) for name, each in zip(run.sides, its, strict=True))
+        parts = phases(slow.metrics, quick.metrics, answer.metric)
+        if self._suspects is None:
+            self._suspects = examined(slow, quick, {each.name: each.share for each in parts})
+        tried = {each.cause for each in answer.tried}  # some may be candidates again, for a wave that was not needed
+        untried = tuple(name for name in (search.candidates() if search else ()) if name not in tried)
+        noisy = sum(disturbed(wave.records) for wave in run.waves)
+        found = Explained(answer.total, parts, self._suspects, answer, untried, disturbed=noisy)
+        if search is None:
+            return found
+        is_located = answer.total.verdict == "slower" and not answer.explained
+        halved = replace(self._suspects, held=search.suspects)
+        return replace(found, suspects=halved, located=tuple(search.located()) if is_located else ())
 
 
-def _may_cost(found: Answer) -> bool:
-    """Whether it seems slower by more than the margin, and is not surely so."""
-    return found.total.verdict == "cannot_tell" and (found.total.effect or 0.0) > found.total.margin
-
-
-def _tell_suspects(found: Explained, sides: tuple[str, str], look: bool) -> None:
+def _tell_suspects(found: Explained, sides: tuple[str, str], verbose: bool) -> None:
     from tare.report.text.why import phases_text, suspects_text
 
-    click.echo(phases_text(found.total, found.phases, width(), sides, look), err=True)
+    click.echo(phases_text(found.total, found.phases, width(), sides), err=True)
     titles = found.suspects.titles()
     about = {name: f"{titles[name]}: {each.evidence}" for name, each in found.suspects.held.items()}
-    click.echo(suspects_text(about, found.suspects.ruled_out, width(), found.suspects.not_looked), err=True)
+    aside = found.suspects.aside() if verbose else {}
+    click.echo(suspects_text(about, aside, width()), err=True)
 
 
-def _tell_answer(found: Explained, sides: tuple[str, str], apart: Apart | None, folder: Path, as_json: bool) -> None:
+def _text(found: Explained, run: Trying, *, verbose: bool, marked: bool = False) -> str:
     from tare.report.text.why import answer_text, nothing_text
 
+    if found.answer is None:
+        return nothing_text(found.total, width(), run.sides)
+    unsure = "" if found.answer.total.verdict == "slower" else "the cost is not sure."
+    spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else unsure)
+    about = told(found.suspects, spared, found.suspects.ruled_out, found.phases, found.located)
+    return answer_text(found.answer, about, width(), run.sides, verbose=verbose, marked=marked)
+
+
+def _tell_answer(
+    found: Explained, run: Trying, apart: Apart | None, folder: Path, as_json: bool, verbose: bool
+) -> None:
+    if found.disturbed:
+        say(f"note: {count_text(found.disturbed, 'trial')} beside other processes, again and again: the intervals are "
+            "wider for it.")  # fmt: skip
+    replace_file(folder / ANSWER_FILE, f"{_text(found, run, verbose=True)}\n".encode())
     if as_json:
         print_json({"store": str(folder), **found.as_json(), **({} if apart is None else {"layers": apart.as_json()})})
-    elif found.answer is None:
-        click.echo(nothing_text(found.total, width(), sides))
+        return
+    click.echo(_text(found, run, verbose=verbose))
+    if not verbose and found.answer is not None:
+        say(f"`tare show {folder}` has the rest: what was tried, what was ruled out, each trial.")
+
+
+def _tell_stopped(finding: Finding, folder: Path, as_json: bool, verbose: bool) -> None:
+    """What is sure, what is not yet, who is suspected, and how to go on."""
+    try:
+        found = finding.so_far()
+    except (TareError, ValueError, IndexError, KeyError):
+        say(f"stopped by you before both sides had run: nothing is known yet. {_resumes(folder)}")
+        return
+    say(f"stopped by you. {_resumes(folder)}")
+    replace_file(folder / ANSWER_FILE, f"{_text(found, finding.run, verbose=True, marked=True)}\n".encode())
+    if as_json:
+        print_json({"store": str(folder), **found.as_json(), "stopped": True})
     else:
-        unsure = "" if found.answer.total.verdict == "slower" else "the cost is not sure."
-        spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else unsure)
-        about = told(found.suspects, spared, found.suspects.ruled_out, found.phases, found.located)
-        click.echo(answer_text(found.answer, about, width(), sides))
+        click.echo(_text(found, finding.run, verbose=verbose, marked=True))
+
+
+def _resumes(folder: Path) -> str:
+    words = click.get_current_context().meta.get(WORDS, [])
+    has_folder = any(word in ("-o", "--output") or word.startswith("--output=") for word in words)
+    given = [] if has_folder else ["-o", str(folder)]
+    return f"This resumes:\n  {shlex.join(['tare', 'why', *given, *words])}"
 
 
 def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:

@@ -7,9 +7,13 @@ A container taken apart layer by layer: the options of `tare why` for it, the ru
 
 from __future__ import annotations
 
+import math
+import signal
 import time
 from collections.abc import Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,14 +28,39 @@ from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL
 from tare.records.model import sides_that_never_ran
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
 
     from tare.analysis.why.causes import Answer, Pair, Phase, Wave
     from tare.analysis.why.layers import Calls, Waterfall
+    from tare.fleet.local import Enough
     from tare.parts.protocols import Side
     from tare.plan.why import Level, Search, Stages, Suspects
     from tare.records.model import Record
     from tare.report.text.why import Told
+
+
+class Stopped(KeyboardInterrupt):
+    """The user ended the run; what the study that was running has left."""
+
+    def __init__(self, records: list[Record]) -> None:
+        super().__init__()
+        self.records = records
+
+
+@contextmanager
+def stopped_by_requests() -> Iterator[None]:
+    """SIGTERM and a closed terminal end it as Ctrl-C does, also between two studies."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Trying:
@@ -51,11 +80,15 @@ class Trying:
 
         self._folder, self._work, self._python = folder, work, python
         self.repeat, self.margin, self.metric = repeat, margin, metric
+        self.most = 2 * repeat  # blocks of a wave, where fewer leave it open
         # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
         in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
         self.quick = Level("bare", {"image": image} if in_image else {})  # the other side: see `other_side`
         self.image, self.sides = image, ("container", "bare metal")  # what the slow side and the other one are called
+        self.waves: list[Wave] = []
+        self._bundles: frozenset[str] = frozenset()  # of the suspects: see `answer` of causes.py
         self._trials, self._seconds = 0, 0.0
+        self._slowest_s = 0.0  # the longest run of the workload so far
         self._known = False  # whether a study ran already: then both sides are known to run
 
     def other_side(self, platform: str, fields: Mapping[str, Any]) -> None:
@@ -66,57 +99,91 @@ class Trying:
         short = Path(images[0]).name, Path(images[1]).name  # app:2; of a path that differs in its end
         self.quick, self.sides = Level(platform, fields), short if short[0] != short[1] else images
 
-    def time_text(self, sides: int) -> str:
-        """How long so many sides in all blocks take, by the trials so far."""
+    def time_text(self, trials: int) -> str:
+        """How long so many trials take, by those so far."""
         from tare.base.text import duration_text
 
-        return duration_text(sides * self.repeat * self._seconds / max(1, self._trials))
+        return duration_text(trials * self._seconds / max(1, self._trials))
+
+    def answer(self, waves: Sequence[Wave] | None = None) -> Answer:
+        """What all waves show. A whole run that is surely slower counts where the mean step is not."""
+        from tare.analysis.why.causes import WHOLE, answer, judged_metric
+
+        waves = self.waves if waves is None else waves
+        name = self.metric or judged_metric([record for wave in waves for record in wave.records])
+        judged = partial(answer, waves, margin=self.margin, bundles=self._bundles, most=self.most)
+        found = judged(metric=name)
+        if self.metric is None and name != WHOLE and found.total.verdict != "slower":
+            whole = judged(metric=WHOLE)
+            if whole.total.verdict == "slower" or (whole.is_open and not found.is_open):
+                return whole
+        return found
+
+    def look(self, sides: Mapping[str, Level]) -> Answer:
+        """Both sides, until it is sure whether the one is slower."""
+        found = self.wave("look", sides, lambda found: found.is_open)
+        self.metric = found.metric
+        return found
 
     def search(self, search: Search, work: dict[str, Any], metric: str) -> Answer:
         """The interventions between two sides that were recorded before, with this workload."""
-        self._work, self.quick = work, search.quick
-        return self.tried(search, [], None, metric)
+        self._work, self.quick, self.metric = work, search.quick, metric
+        return self.tried(search)
 
-    def tried(self, search: Search, waves: list[Wave], found: Answer | None, metric: str | None = None) -> Answer:
-        """Wave after wave, until the cost is explained or nobody is left to suspect."""
-        from tare.analysis.why.causes import answer
+    def tried(self, search: Search) -> Answer:
+        """Wave after wave, until the cost is explained or nobody is left to suspect; what is sure is said at once."""
+        from tare.report.text.why import tried_text
 
+        found = None
         while sides := search.next():
             names = [each for each in search.candidates() if any(each in role.split() for role in sides)]
-            more = max(0, search.trials_left(self.repeat) - len(sides) * self.repeat)
             count = len({str(level.as_plain()) for level in sides.values()})  # two roles may be the same side
-            takes = f", about {self.time_text(count)}" if self._trials else ""
-            say(
-                f"trying {' and '.join(names) or 'what is left'}: {count} sides in {self.repeat} blocks{takes}; "
-                f"at most {more} trials more after it, if that does not explain it."
-            )
-            stage = f"tried-{len(waves)}"
-            waves.append(self.wave(stage, sides, is_whole=not search.removed))
-            metric = found.metric if found else metric
-            found = answer(waves, margin=self.margin, metric=metric, bundles=search.bundles)
-            if doubtful := found.open_for(waves[-1].causes()):
-                listed = " and ".join(doubtful)
-                say(f"{listed} may cost something, but {self.repeat} blocks do not make sure: as many again.")
-                waves[-1] = waves[-1].joined(self.wave(f"{stage}-again", sides, is_whole=not search.removed))
-                found = answer(waves, margin=self.margin, metric=metric, bundles=search.bundles)
-            search.learn({each.cause: each.outcome for each in found.tried if each.cause in waves[-1].causes()})
+            takes = f", about {self.time_text(count * LEAST)}" if self._trials else ""
+            tries = " and ".join(names) or "what is left"
+            say(f"trying {tries}: {count} sides, {LEAST} blocks{takes}; more if needed.")
+            self._bundles = search.bundles
+            stage, is_open = f"tried-{len(self.waves)}", partial(_is_open_for, tuple(names))
+            found = self.wave(stage, sides, is_open, is_whole=not search.removed)
+            new = [each for each in found.tried if each.cause in names]
+            for each in new:
+                say(tried_text(each, self.sides))
+            search.learn({each.cause: each.outcome for each in new})
             if found.explained and search.checked:
                 break
         if found is None:
             raise TareError("there is nothing to try.")
         return found
 
-    def wave(self, stage: str, sides: Mapping[str, Level], *, is_whole: bool = True, blocks: int | None = None) -> Wave:
-        """Run these sides in interleaved blocks."""
+    def wave(
+        self, stage: str, sides: Mapping[str, Level], is_open: Callable[[Answer], bool], *, is_whole: bool = True
+    ) -> Answer:
+        """Run these sides in interleaved blocks, as many as it takes: a trial that is lost costs a further block."""
         from tare.analysis.why.causes import Wave
+        from tare.analysis.why.proof import looks
+
+        roles = {role: level.settings() for role, level in sides.items()}
+
+        def enough(records: Sequence[Record]) -> str | None:
+            if len({record.block for record in records}) not in looks(self.most):
+                return None
+            with suppress(TareError):  # a side without any trial so far
+                if not is_open(self.answer([*self.waves, Wave(records, roles, is_whole)])):
+                    return "these blocks are enough"
+            return None
 
         # Each level once: two causes may be tried by the same change.
         plain = [level.as_plain() for level in sides.values()]
         levels = [each for n, each in enumerate(plain) if each not in plain[:n] and each != self.quick.as_plain()]
+        repeat = {"min": min(LEAST, self.most), "max": self.most, "within": "30 d"}
         began_s = time.monotonic()
-        records = self.records(stage, levels, {"repeat": blocks or self.repeat, "aa": False})
+        try:
+            records = self.records(stage, levels, {"repeat": repeat, "aa": False}, enough)
+        except Stopped as stopped:
+            self.waves.append(Wave(stopped.records, roles, is_whole))
+            raise
+        self.waves.append(Wave(records, roles, is_whole))
         self._trials, self._seconds = self._trials + len(records), self._seconds + time.monotonic() - began_s
-        return Wave(records, {role: level.settings() for role, level in sides.items()}, is_whole)
+        return self.answer()
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why.layers import waterfall
@@ -134,23 +201,49 @@ class Trying:
             return Calls(missing=f"system calls were not counted: {' '.join(map(str, why))}")
         return calls_by_layer(self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
 
-    def records(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> list[Record]:
+    def records(
+        self, stage: str, platforms: list[Any], fields: dict[str, Any], enough: Enough | None = None
+    ) -> list[Record]:
         """Run a study of the other side and these platforms; what it left."""
         from tare.studies.load import from_plain
 
+        plain, first = self.plain(stage, platforms, fields), not self._known
+        study = with_interpreter(from_plain(plain, "tare why"), self._python)
+        outcome = run_into(study, study_text(study), self._folder / stage, enough=enough, first=first)
+        with reading(self._folder / stage) as store:
+            records, rehearsed = store.records(), store.rehearsals()
+        if outcome.interrupted:
+            raise Stopped(records)
+        failed = sides_that_never_ran(records, rehearsed)
+        if failed and not records:
+            raise TareError(f"{outcome.why}: {failed[0].reasons[0]}")
+        self.note_lengths([*rehearsed, *records])
+        return records
+
+    def plain(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> dict[str, Any]:
+        """The study of the other side and these platforms. The first rehearses, and the limit follows from it; of the
+        others it follows from the slowest side so far."""
+        from tare.plan.matrix import followed_limit_s
+        from tare.studies.model import Study
+
         sides = [self.quick.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
-        plain["rehearse"], self._known = not self._known, True
-        study = with_interpreter(from_plain(plain, "tare why"), self._python)
-        outcome = run_into(study, study_text(study), self._folder / stage)
-        if outcome.interrupted:
-            say(f"{outcome.why}. `tare why -o {self._folder}` with the same options resumes.")
-            raise SystemExit(130)
-        with reading(self._folder / stage) as store:
-            failed = sides_that_never_ran(store.records(), store.rehearsals())
-            if failed and not store.records():
-                raise TareError(f"{outcome.why}: {failed[0].reasons[0]}")
-            return store.records()
+        limit_s = followed_limit_s([self._slowest_s]) or 0.0
+        if self._known and limit_s > Study.model_fields["limit_s"].default:
+            plain["limit"] = f"{math.ceil(limit_s)} s"
+        return {**plain, "rehearse": not self._known}
+
+    def note_lengths(self, records: Sequence[Record]) -> None:
+        """A study ran: both sides are known to run, and how long the workload takes at the most."""
+        self._known = True
+        self._slowest_s = max([self._slowest_s, *(each.phases.get("run", 0.0) for each in records)])
+
+
+LEAST = 2  # blocks of a wave
+
+
+def _is_open_for(causes: Sequence[str], found: Answer) -> bool:
+    return bool(found.open_for(causes))
 
 
 ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
@@ -222,7 +315,8 @@ def taken_apart(
         stages = _stages({**fields, **profile}, fields, skipped)
         without = [] if layering.cumulative else stages.without
         sides = [*stages.chain, *stages.aside, *without, *stages.engines]
-        say(f"layer by layer: {len(sides) + 1} sides in {run.repeat} blocks, about {run.time_text(len(sides) + 1)}.")
+        count = len(sides) + 1
+        say(f"layer by layer: {count} sides in {run.repeat} blocks, about {run.time_text(run.repeat * count)}.")
         found = run.waterfall("layers", sides)
         if not layering.calls:
             return Apart(found, Calls(missing="system calls were not counted (--no-calls)."), skipped)
@@ -274,7 +368,7 @@ def are_stores(words: tuple[str, ...]) -> bool:
 
 
 def explain_stores(
-    words: tuple[str, ...], trying: Trying | None, margin: float, metric: str | None, as_json: bool
+    words: tuple[str, ...], trying: Trying | None, margin: float, metric: str | None, as_json: bool, verbose: bool
 ) -> None:
     """What differs, what is slower, who is suspected; with `trying`, what the interventions show on this machine."""
     from tare.analysis.why.causes import pair
@@ -295,13 +389,17 @@ def explain_stores(
     if not as_json:
         click.echo(pair_text(found, width()))
         titles = suspects.titles()
-        about = {name: f"{titles[name]}: {each.evidence} Cure: {each.cure}" for name, each in suspects.held.items()}
+        offered = suspects.offered()
+        about = {
+            name: f"{titles[name]}: {each.evidence}" + f" Cure: {offered[name]}" * (name in offered)
+            for name, each in suspects.held.items()
+        }
         if found.load:
             about = {"load": "the requests differ, see 1. Cure: run both with the same load.", **about}
-        click.echo(suspects_text(about, suspects.ruled_out, width(), suspects.not_looked))
+        click.echo(suspects_text(about, suspects.aside() if verbose else {}, width()))
     if not suspects.held and not found.load and found.total.verdict == "slower":
         say("3. Not explained: nothing that was recorded differs. Program, data, or what else the device did may have.")
-    elif trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json)):
+    elif trying is not None and (why_not := _try(trying, found, suspects, slow, quick, plain, as_json, verbose)):
         say(f"3. Not tried: {why_not}")
     elif trying is None and not as_json:
         say("3. Interventions: --try runs both sides again on this machine, and each suspect removed and added.")
@@ -343,12 +441,14 @@ def told(
         phases,
         suspects.not_looked,
         tuple(located),
+        tuple(suspects.offered()),
     )
 
 
 def _try(
-    trying: Trying, found: Pair, suspects: Suspects, slow: Side, quick: Side, plain: dict[str, Any], as_json: bool
-) -> str:
+    trying: Trying, found: Pair, suspects: Suspects, slow: Side, quick: Side, plain: dict[str, Any], as_json: bool,
+    verbose: bool,
+) -> str:  # fmt: skip
     """Run the interventions; a sentence where that cannot be done here."""
     from tare.analysis.why.causes import is_here
     from tare.plan.why import Level, Search, with_recorded_variables, workload_of
@@ -375,5 +475,5 @@ def _try(
     plain |= {**suspects_json(suspects), "answer": answer.as_json()}
     if not as_json:
         about = told(suspects, {}, {}, found.phases)
-        click.echo(answer_text(answer, about, width(), (found.slow, found.quick)))
+        click.echo(answer_text(answer, about, width(), (found.slow, found.quick), verbose=verbose))
     return ""

@@ -11,7 +11,7 @@ from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_
 from tare.analysis.why.causes import Answer, Pair, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.base.columns import display_width, wrap
-from tare.base.text import effect_text, metric_name, quantity_text, share_text, time_text
+from tare.base.text import count_text, effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import table
 from tare.report.layout import in_words
 from tare.report.text.verdict import medians_of
@@ -151,19 +151,15 @@ _PHASE = {
 }
 
 
-def phases_text(
-    total: Comparison, phases: Sequence[Phase], width: int, sides: tuple[str, str] = SIDES, look: bool = True
-) -> str:
-    """Step one: what is slower; `look`: whether this was a first look, after which it is measured."""
+def phases_text(total: Comparison, phases: Sequence[Phase], width: int, sides: tuple[str, str] = SIDES) -> str:
+    """Step one: what is slower."""
     quick, slow = medians_of(total)
     where = "on bare metal", "in the container"
     of_quick, of_slow = where if sides == SIDES else [f"with {name}" for name in reversed(sides)]
     head = f"1. What is slower: {total.called} {quick} {of_quick}, {slow} {of_slow}: "
     said = f"{effect_of(total)} {interval_of(total)} {verdict_phrase(total)}."
-    if total.low is None and look:
-        said = f"{times_text(total)} in each of {total.n} blocks; how much exactly is measured below."
-    elif total.low is None:
-        said = f"{times_text(total)} by the median of {total.n} blocks, too few for an interval."
+    if total.low is None:
+        said = f"{times_text(total)}, of one block: too few for an interval."
     lines = wrap(f"{head}{said}", width, indent="   ")
     return "\n".join([*lines, *phase_lines(phases, width, total.unit)])
 
@@ -181,17 +177,14 @@ def _phase(each: Phase, unit: str) -> str:
     return _PHASE[each.name].format(unit=unit)
 
 
-def suspects_text(
-    suspects: Mapping[str, str], ruled_out: Mapping[str, str], width: int, not_looked: Mapping[str, str] | None = None
-) -> str:
+def suspects_text(suspects: Mapping[str, str], aside: Mapping[str, Sequence[str]], width: int) -> str:
     """Step two: who is suspected, and who is not."""
     lines = ["2. Suspects, by what both sides recorded:" if suspects else "2. Suspects: none."]
     for name, about in suspects.items():
         lines += _indented(f"- {name}: {about}", width)
-    if ruled_out:
-        lines += _indented(f"ruled out: {', '.join(ruled_out)}", width)
-    if not_looked:
-        lines += _indented(f"not looked at: {', '.join(not_looked)}", width)
+    for why, names in aside.items():
+        if names:
+            lines += _indented(f"{why}: {', '.join(names)}", width)
     return "\n".join(lines)
 
 
@@ -207,13 +200,21 @@ class Told:
     phases: Sequence[Phase] = ()  # where the time goes, the largest difference first
     not_looked: Mapping[str, str] = field(default_factory=dict)
     located: Sequence[str] = ()  # suspects that are all that the sides differ in
+    offered: Sequence[str] = ()  # those whose cure may be told before it is proved
 
 
-def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = SIDES) -> str:
-    """The sentence with the cure, then what was tried, then what was ruled out and by what."""
+def answer_text(
+    found: Answer, told: Told, width: int, sides: tuple[str, str] = SIDES, *, verbose: bool = False,
+    marked: bool = False,
+) -> str:  # fmt: skip
+    """What is slower, the cause, its proof, the change, what is left; `verbose`: what was tried and ruled out, too."""
     lines = []
-    for sentence in answer_sentences(found, told, sides[1]):
-        lines += wrap(sentence, width)
+    for head, sentence in answer_lines(found, told, sides, marked=marked):
+        lines += wrap(f"{head}: {sentence}", width, indent=" " * 8)
+    if not verbose:
+        return "\n".join(lines)
+    if told.phases:
+        lines += ["", "where the time goes:", *phase_lines(told.phases, width, found.total.unit)]
     if found.tried:
         heads = ("tried", "verdict", f"{sides[0]} without it", "left", f"{sides[1]} with it")
         rows = [(each.cause, each.outcome, *_tests(each)) for each in found.tried]
@@ -222,7 +223,7 @@ def answer_text(found: Answer, told: Told, width: int, sides: tuple[str, str] = 
         lines += ["", "suspected, but not tried:"]
         for name, why in told.untried.items():
             because = f" Not tried: {why}" if why else ""
-            lines += _indented(f"{name}: {told.evidence[name]}{because} Cure: {told.cures[name]}", width)
+            lines += _indented(f"{name}: {told.evidence[name]}{because}", width)
     if told.ruled_out:
         lines += ["", "ruled out:"]
         for name, why in told.ruled_out.items():
@@ -259,56 +260,119 @@ def times_text(found: Comparison) -> str:
     return f"{abs(found.effect):.1%} {word}".replace("%", " %")
 
 
-def answer_sentences(found: Answer, told: Told, other: str = "bare metal") -> Iterator[str]:
-    """`2.1x slower: 16 threads on 2 cores. `-e OMP_NUM_THREADS=2` gives 1.02x [0.99, 1.05].`, and what is left."""
-    total = times_text(found.total).capitalize()
-    if found.total.verdict != "slower":
-        interval = f"{effect_of(found.total)} {interval_of(found.total)}"
-        so = "so there is no sure cost to explain; more blocks (--repeat) may show one."
-        yield f"{total} ({interval}): {verdict_phrase(found.total)}, {so}"
-        return
+SURE, UNSURE = "sure", "not yet proved"
+_SAME = "without it both sides are the same."
+
+
+def answer_lines(
+    found: Answer, told: Told, sides: tuple[str, str] = SIDES, *, marked: bool = False
+) -> Iterator[tuple[str, str]]:
+    """What is slower and by how much; of each cause its proof and the change; what is left. With `marked`, whether
+    each of these is sure."""
+    is_sure = found.total.verdict == "slower"
+    quick, slow = medians_of(found.total)
+    figures = f"{found.total.called} {slow} ({sides[0]}), {quick} ({sides[1]})"
+    blocks = count_text(found.total.n, "block")
+    if is_sure:
+        said = f"{times_text(found.total)} {_times_interval(found.total)}: {figures}, {blocks}."
+    else:
+        effect = f"{effect_of(found.total)} {interval_of(found.total)}"
+        said = f"{verdict_phrase(found.total)}: {effect}, {figures}, {blocks}."
+    yield _marked("Slower", is_sure, marked), said
+    for each in found.causes:
+        name = "Cause" if each.outcome == "the cause" else "Part"
+        yield _marked(name, True, marked), f"{told.titles[each.cause]}: {told.evidence[each.cause].rstrip('.')}."
+        yield "Proof", _proof(each, sides)
+        yield "Change", told.cures[each.cause]
     located = [*told.located, *(each.cause for each in found.located)]
     if located and not found.causes:
-        named = in_words([told.titles[name] for name in located])
         about = "; ".join(told.evidence[name].rstrip(".") for name in located)
-        yield f"{total}: it is in {named}, and what of it costs is not known: {about}."
+        yield _marked("Cause", True, marked), f"it is in {_titles(located, told)}: {about}."
+        yield "Proof", _proof(found.located[-1], sides) if found.located else _SAME
+    elif not found.causes:
+        yield from _best_suspect(found, told, marked)
+    yield "Left", _what_is_left(found, told, located, sides[1])
+
+
+def _titles(names: Sequence[str], told: Told) -> str:
+    """Two parts of one suspect have one title."""
+    return in_words(list(dict.fromkeys(told.titles[name] for name in names)))
+
+
+def _marked(head: str, is_sure: bool, marked: bool) -> str:
+    return f"{head} ({SURE if is_sure else UNSURE})" if marked else head
+
+
+def _best_suspect(found: Answer, told: Told, marked: bool) -> Iterator[tuple[str, str]]:
+    """Nobody is proved: the first who was not acquitted, without a cure that takes a protection away."""
+    if found.total.verdict != "slower" and (found.total.effect or 0.0) <= found.total.margin:
+        yield "Cause", "not looked for: nothing seems slower."
         return
-    if not found.causes:
-        whole = f"{total} ({effect_of(found.total)} {interval_of(found.total)})"
-        where = [
-            f"{share_text(min(1.0, each.share))} of it is in {_phase(each, found.total.unit)}."
-            for each in told.phases[:1]
-        ]
-        tried = (
-            "None of the suspects that were tried is surely it."
-            if found.tried
-            else "Nothing that could be tried is suspected."
+    acquitted = {each.cause for each in found.tried if each.outcome == "not it"}
+    best = next((name for name in told.evidence if name not in acquitted), None)
+    if best is None:
+        yield (
+            "Cause",
+            "not found: " + ("none of those that were tried is it." if found.tried else "nobody is suspected."),
         )
-        yield " ".join([f"{whole}: not explained.", tried, *where])
         return
-    for index, each in enumerate(found.causes):
-        cause = f"{told.titles[each.cause]}: {told.evidence[each.cause].rstrip('.')}"
-        cure = f"`{told.cures[each.cause]}`"
-        if each.outcome == "the cause":
-            start = f"{total}: it is {cause}." if index == 0 else f"Or {cause}."
-        else:
-            share = "" if each.share is None else f" ({share_text(each.share).lstrip('+')} of the cost)"
-            start = f"{total}. " * (index == 0) + f"{'A' if index == 0 else 'Another'} part{share}: {cause}."
-        if each.same:
-            yield f"{start} {cure}: then both sides are the same."
-            continue
-        if each.left is None:
-            yield f"{start} Cure: {cure}."
-            continue
-        beside = "" if each.alone else ", with what was found before removed as well"
-        yield f"{start} {cure} gives {_ratio(each.left)} of {other}'s time{beside}" + _only_together(each, other)
+    head = "Suspect" if marked else "Suspect (not proved)"
+    yield _marked(head, False, marked), f"{told.titles[best]}: {told.evidence[best].rstrip('.')}."
+    if best in told.offered and told.cures[best]:
+        yield "Try", told.cures[best]
+
+
+def _proof(each: Tried, sides: tuple[str, str]) -> str:
+    """The share of the cost that goes without it, and what is left."""
+    if each.same:
+        return _SAME
+    blocks = count_text(each.blocks, "block")
+    if each.removed is None:
+        brought = "" if each.brought is None else f" makes it {times_text(each.brought)}"
+        return f"{sides[1]} with it{brought}, in {blocks}."
+    share = "part of the cost goes"
+    if each.share is not None:
+        reach = "" if each.share_low is None else f" [{_percent(each.share_low)}, {_percent(each.share_high or 0)}]"
+        share = f"{_percent(each.share)} %{reach} of the cost goes"
+    left = "" if each.left is None else f"; {_ratio(each.left)} of the time of {sides[1]} is left"
+    beside = "" if each.alone else ", with what was found before removed as well"
+    return f"without it {share}, in {blocks}{left}{beside}{_only_together(each, sides[1])}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f}"
+
+
+def _what_is_left(found: Answer, told: Told, located: Sequence[str], other: str) -> str:
+    if found.total.verdict != "slower" and not found.causes:
+        return "more blocks may show a cost (--repeat)."
+    if not found.causes:
+        return "what of it costs is not known." if located else "all of it."
+    if found.explained:
+        cured = (
+            "" if len(found.causes) < 2 or found.cured is None else f": {_ratio(found.cured)} of the time of {other}"
+        )
+        return f"nothing that is sure{cured}."
     rest = found.remainder
-    if len(found.causes) > 1 and found.cured is not None:
-        yield f"All of them together: {_ratio(found.cured)} of {other}'s time."
-    if not found.explained:
-        left = "" if rest is None or rest.effect is None else f": {times_text(rest)} than {other} is left"
-        place = f" It is in {in_words([told.titles[name] for name in located])}." if located else ""
-        yield f"The rest is not explained{left}.{place}"
+    left = "" if rest is None or rest.effect is None else f": {times_text(rest)} than {other}"
+    place = f" It is in {_titles(located, told)}." if located else ""
+    return f"not all is explained{left}.{place}"
+
+
+def tried_text(each: Tried, sides: tuple[str, str]) -> str:
+    """What came of one suspect, as soon as it is known."""
+    if each.outcome in ("the cause", "a part"):
+        return f"sure: {each.cause} is {each.outcome}: {_proof(each, sides)}"
+    if each.outcome == "located":
+        return f"sure: the cost is in {each.cause}: {_proof(each, sides)}"
+    return f"{each.cause}: {each.outcome}, in {count_text(each.blocks, 'block')}."
+
+
+def _times_interval(found: Comparison) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    ends = [f"{_times(end)}x" if abs(found.effect or 0) >= 0.5 else f"{end:+.1%}" for end in (found.low, found.high)]
+    return f"[{ends[0]}, {ends[1]}]"
 
 
 def _only_together(each: Tried, other: str) -> str:
