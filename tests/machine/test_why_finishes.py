@@ -16,8 +16,8 @@ from tare.base.host import LocalHost
 from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
-WORK = (sys.executable, str(Path(__file__).with_name("planted_work.py")), "12", "--compute", "500000")
-QUOTA = ("--quota", "0.05", "--no-layers")  # far below what is left of a core beside other tests
+WORK = (sys.executable, str(Path(__file__).with_name("planted_work.py")), "8", "--compute", "300000")
+QUOTA = ("--quota", "0.02", "--no-layers")  # far below what is left of a core beside other tests
 
 
 def pending() -> int:
@@ -31,7 +31,7 @@ def test_a_quota_in_docker_ends_with_the_cause_its_proof_and_its_cure(tmp_path: 
     assert done.returncode == 0, done.stderr
     heads = {line.partition(":")[0]: line for line in done.stdout.splitlines()}
     assert "x slower [" in heads["Slower"], done.stdout
-    assert "the CPU quota: a quota of 0.05 cores" in done.stdout
+    assert "the CPU quota: a quota of 0.02 cores" in done.stdout
     assert "of the cost goes" in done.stdout and heads["Change"].startswith("Change: --cpus ")
     assert "unconfined" not in done.stdout + done.stderr and "ruled out" not in done.stdout
     assert len(done.stdout.splitlines()) <= 10
@@ -63,7 +63,7 @@ def test_stopped_in_the_middle_of_the_proof_it_says_what_is_sure_leaves_nothing_
     told, said = ((tmp_path / name).read_text() for name in ("out", "err"))
     assert "Slower (sure): " in told, told + said
     assert "Suspect (not yet proved): the CPU quota" in told and "Try: --cpus " in told
-    assert "This resumes:\n  tare why --in runc --quota 0.05" in said
+    assert "This resumes:\n  tare why --in runc --quota 0.02" in said
     assert pending() == 0
 
     done = warm_tare.run(*asked, cwd=tmp_path, timeout=600)
