@@ -40,8 +40,14 @@ def test_a_quota_in_docker_ends_with_the_cause_its_proof_and_its_cure(tmp_path: 
     told = json.loads(shown.stdout)
     assert "the CPU quota" in told["answer"] and "ruled out:" in told["answer"]
     assert {trial["settings"]["platform"] for trial in told["trials"]} == {"bare", "docker"}
-    compared = warm_tare.run("compare", "why", "--metric", "step_mean_s", "--json", cwd=tmp_path)
-    assert json.loads(compared.stdout)["comparisons"], compared.stderr
+    sides = (
+        "--against",
+        "bare, quota not set",
+        "--metric",
+        "step_mean_s",
+    )  # four levels: both sides, and the quota moved
+    compared = warm_tare.run("compare", "why", *sides, "--json", cwd=tmp_path)
+    assert len(json.loads(compared.stdout)["comparisons"]) == 3, compared.stderr
 
 
 @pytest.mark.machine("runc", "root")
