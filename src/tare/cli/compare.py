@@ -74,6 +74,7 @@ def command(
     from tare.analysis.foreign import recognised_folder
     from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
+    from tare.records.store import Store
     from tare.report.text.verdict import verdict_text
 
     steps: list[Step] = []
@@ -84,7 +85,8 @@ def command(
         need(order is None, "--order is for tables; a store knows when each trial was run.")
         with reading_stages(source[0]) as store:
             weighing = weighed(store, **asked)
-            steps = steps_of(store, weighing)
+            if isinstance(store, Store):  # the stages of a `why` have said what comes next
+                steps = steps_of(store, weighing)
     else:
         weighing = _of_table(source[0], block, order, **asked)
     passed = None
