@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -214,8 +215,10 @@ def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
     with runner:
         assert runner.stdout is not None
         assert runner.stdout.readline() == b"open\n"
+        device, deadline = LocalHost(), time.monotonic() + 60
+        while not tree.processes_named(device, site.name) and time.monotonic() < deadline:
+            time.sleep(0.05)  # a busy machine may not have begun the job yet
         runner.send_signal(signal.SIGKILL)
-    device = LocalHost()
     found = tree.processes_named(device, site.name)
 
     for _ in range(2):
