@@ -40,7 +40,8 @@ class CommandVerb(Verb):
             ours, words = self._parted(ctx, words)
             options += ours
         verb = shlex.join([*ctx.command_path.split(), *options])
-        refuse_words(words, verb)
+        in_image = any(word.partition("=")[0] == "--image" for word in options)
+        refuse_words(words, verb, in_image=in_image)
         if mixed and not _is_store(words[0]):
             raise click.UsageError(
                 f"{mixed[0].partition('=')[0]} stands behind the command's first word. Put `--` before the command: "
@@ -80,10 +81,11 @@ class CommandVerb(Verb):
         return None
 
 
-def refuse_words(words: Sequence[str], verb: str) -> None:
-    """A script, a study or a store where the name of a program belongs."""
+def refuse_words(words: Sequence[str], verb: str, *, in_image: bool = False) -> None:
+    """A script, a study or a store where the name of a program belongs; `in_image`: it may be in the image alone."""
     first = Path(words[0])
-    if first.suffix in _INTERPRETERS and not os.access(first, os.X_OK) and shutil.which(words[0]) is None:
+    is_script = first.suffix in _INTERPRETERS and (first.is_file() or not in_image)
+    if is_script and not os.access(first, os.X_OK) and shutil.which(words[0]) is None:
         meant = as_command(words)
         if meant is None:
             raise NoSuchInput(f"{first}: there is no such file in {Path.cwd()}. Give the whole path of the script.")

@@ -70,3 +70,10 @@ def test_what_stands_after_the_dashes_is_left_alone():
     done = CliRunner().invoke(tare, words, standalone_mode=False)
 
     assert isinstance(done.exception, AssertionError)  # it went as far as to look for a platform
+
+
+@pytest.mark.parametrize("words", ["--image app:1 -- /app/run.sh", "--image=app:1 -- serve.py --epochs 3"])
+def test_a_script_that_is_not_here_may_be_in_the_image(words: str):
+    done = CliRunner().invoke(tare, ["weigh", *words.split()], standalone_mode=False)
+
+    assert isinstance(done.exception, AssertionError), done.exception  # it went as far as to look for a platform
