@@ -76,7 +76,8 @@ class CommandVerb(Verb):
                 given, _, _ = parser.parse_args(list(args[:end]))
             except click.UsageError:  # the value of this option comes next; or there is no such option
                 continue
-            if isinstance(given.get("command_line"), tuple):
+            words = given.get("command_line")  # without one: click 8.1 gives an empty tuple, a later one a mark
+            if isinstance(words, tuple) and words:
                 return end - 1
         return None
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
@@ -10,6 +12,7 @@ from click.testing import CliRunner
 
 from tare.base.errors import TareError
 from tare.cli import tare
+from tare.cli.command_line import CommandVerb
 
 
 @pytest.fixture(autouse=True)
@@ -77,3 +80,23 @@ def test_a_script_that_is_not_here_may_be_in_the_image(words: str):
     done = CliRunner().invoke(tare, ["weigh", *words.split()], standalone_mode=False)
 
     assert isinstance(done.exception, AssertionError), done.exception  # it went as far as to look for a platform
+
+
+def test_an_argument_without_words_yet_is_no_command():
+    """Before the first word click 8.1 has an empty tuple, and a later click a mark."""
+
+    class OfOldClick(CommandVerb):
+        def make_parser(self, ctx: click.Context) -> Any:
+            parse_args = super().make_parser(ctx).parse_args
+
+            def parsed(args: list[str]) -> Any:
+                given, left, order = parse_args(args)
+                words = given.get("command_line")
+                return {**given, "command_line": words if isinstance(words, tuple) else ()}, left, order
+
+            return SimpleNamespace(parse_args=parsed)
+
+    verb = OfOldClick("weigh", params=[click.Option(["--in"]), click.Argument(["command_line"], nargs=-1)])
+    given = ["--in", "docker", "--", "python", "train.py", "--epochs", "3"]
+
+    assert verb._first_word(click.Context(verb), given) == 3
