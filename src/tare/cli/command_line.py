@@ -116,16 +116,19 @@ def as_command(words: Sequence[str]) -> list[str] | None:
 
 def refuse_no_program(work: Mapping[str, Any]) -> None:
     """A program or file that the command line names and that is not here, before an engine is started."""
+    from pydantic import ValidationError
+
     from tare.base.host import LocalHost
     from tare.parts.find import find
+    from tare.studies.load import from_plain
 
-    found = [
-        str(each)
-        for name in ("command", "server")
-        if name in work
-        for each in find("workloads", name).model_validate(work[name]).obstacles(LocalHost())  # type: ignore[attr-defined]
-        if each.code in ("needs.file", "needs.program")
-    ]
+    try:
+        parts = [find("workloads", name).model_validate(work[name]) for name in ("command", "server") if name in work]
+    except ValidationError:
+        from_plain({"study": "command", "platform": "bare", "workload": work}, "tare")  # says it in words
+        raise
+    obstacles = [each for part in parts for each in part.obstacles(LocalHost())]  # type: ignore[attr-defined]
+    found = [str(each) for each in obstacles if each.code in ("needs.file", "needs.program")]
     if found:
         raise StudyError("\n".join([*found, "Nothing was run."]))
 

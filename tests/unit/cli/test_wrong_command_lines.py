@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,8 @@ def _never(*given: object) -> None:
         ("weigh -- pyhton train.py", "no program 'pyhton' here"),
         ("weigh -- python trian.py", "did you mean 'train.py'?"),
         ("why -- python trian.py", "did you mean 'train.py'?"),
+        ("weigh -- '' x", "the first word names the program, and it is empty."),
+        ("weigh --server 'python train.py' --port 8000 --goal 300ms --goal-of first_token", "only streamed answers"),
         ("weigh --image ./gone.tar -- python train.py", "no image ./gone.tar: there is no such file or folder."),
         ("why --image ./gone.tar -- python train.py", "/gone.tar: there is no such file or folder."),
         ("weigh --python /gone/python", "--python /gone/python: there is no such file."),
@@ -60,7 +63,7 @@ def _never(*given: object) -> None:
     ],
 )
 def test_it_is_said_what_was_meant_and_nothing_is_run(words: str, says: str):
-    done = CliRunner().invoke(tare, words.split(), standalone_mode=False)
+    done = CliRunner().invoke(tare, shlex.split(words), standalone_mode=False)
 
     assert isinstance(done.exception, TareError | click.ClickException), done.exception
     error = done.exception
