@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -200,12 +201,29 @@ def test_what_exchanges_many_things_at_once_is_located_and_the_layers_are_not_ru
     assert [each.cause for each in named.causes] == ["software"]
 
 
-def test_how_to_go_on_is_the_command_with_the_folder():
-    with click.Context(why.command) as context:
-        context.meta[WORDS] = ["--quota", "0.5", "--", "python", "my app.py"]
-        assert why._resumes(Path("out/why-1")).endswith("tare why -o out/why-1 --quota 0.5 -- python 'my app.py'")
-        context.meta[WORDS] = ["-o", "mine", "--", "true"]
-        assert why._resumes(Path("mine")).endswith("tare why -o mine -- true")
+@pytest.mark.parametrize(
+    ("words", "resumes"),
+    [
+        ("--quota 0.5 -- python 'my app.py'", "tare why -o out/why-1 --quota 0.5 -- python 'my app.py'"),
+        ("-o mine -- true", "tare why -o mine -- true"),
+        ("-omine -- true", "tare why -omine -- true"),
+        ("--output=mine -- true", "tare why --output=mine -- true"),
+        ("-- python train.py -o out", "tare why -o out/why-1 -- python train.py -o out"),
+    ],
+)
+def test_how_to_go_on_is_the_command_with_the_folder(words: str, resumes: str):
+    with why.command.make_context("why", shlex.split(words)):
+        assert why._resumes(Path("out/why-1")) == f"This resumes:\n  {resumes}"
+
+
+def test_how_to_go_on_shows_no_secret():
+    words = ["--env", "HF_TOKEN=hf_mine", "--", "python", "train.py", "--api-key", "abcdef"]
+    with why.command.make_context("why", words):
+        told = why._resumes(Path("out/why-1"))
+
+    assert "hf_mine" not in told and "abcdef" not in told
+    assert told.startswith("This resumes, with each secret in place of its `hmac:...`:\n")
+    assert "--env HF_TOKEN=hmac:" in told and "--api-key hmac:" in told
 
 
 def test_later_studies_have_a_limit_that_follows_the_slower_side():

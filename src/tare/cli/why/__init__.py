@@ -17,6 +17,7 @@ from tare.api.running import await_device, with_interpreter
 from tare.api.studies import choose_platform, fetched, new_folder, placed, refuse_no_images
 from tare.base.errors import TareError
 from tare.base.files import replace_file
+from tare.base.secrets import masked_words
 from tare.base.text import count_text
 from tare.cli.command_line import CommandVerb, refuse_no_program
 from tare.cli.scaffold import (
@@ -373,10 +374,12 @@ def _tell_stopped(finding: Finding, folder: Path, as_json: bool, verbose: bool) 
 
 
 def _resumes(folder: Path) -> str:
-    words = click.get_current_context().meta.get(WORDS, [])
-    has_folder = any(word in ("-o", "--output") or word.startswith("--output=") for word in words)
-    given = [] if has_folder else ["-o", str(folder)]
-    return f"This resumes:\n  {shlex.join(['tare', 'why', *given, *words])}"
+    context = click.get_current_context()
+    words = context.meta.get(WORDS, [])
+    shown = masked_words(words)
+    given = [] if context.params.get("output") else ["-o", str(folder)]
+    again = "" if shown == words else ", with each secret in place of its `hmac:...`"
+    return f"This resumes{again}:\n  {shlex.join(['tare', 'why', *given, *shown])}"
 
 
 def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
