@@ -94,11 +94,29 @@ def _more_blocks(needed: Sequence[int], source: Source) -> list[Step]:
 
 
 def _why(why: str, source: Source, options: str = "") -> Step:
-    """`tare why` of the same command, where the store has one; else how it is asked for."""
-    command = _command((source.study or {}).get("workload"))
-    if command is None:
-        return Step(f"{why}: `tare why{options}` with the same command or workload.")
-    return Step(why, f"tare why{options} -- {shlex.join(command)}")
+    """`tare why` of the same command in the same container, where the store has one; else how it is asked for."""
+    study = source.study or {}
+    command, container = _command(study.get("workload")), _container(study.get("platform"))
+    if command is None or container is None:
+        return Step(f"{why}: `tare why{options}` with the same command or workload, and the same container.")
+    return Step(why, f"tare why{options} {shlex.join([*container, '--', *command])}")
+
+
+def _container(platforms: Any) -> list[str] | None:
+    """The options that name the one container that was weighed against bare metal, if they are all that it needs."""
+    levels = [platforms] if isinstance(platforms, str) else platforms or []
+    named = [{each: {}} if isinstance(each, str) else each for each in levels]
+    others = [each for each in named if not (isinstance(each, Mapping) and "bare" in each)]
+    if len(others) != 1 or not isinstance(others[0], Mapping):  # several at once, or a stack of them
+        return None
+    ((name, given),) = others[0].items()
+    own = given or {}
+    if own.keys() - {"image", "network"} or not all(isinstance(value, str) for value in own.values()):
+        return None
+    alike: list[Any] = [{}, {"image": own.get("image")}]
+    if any((each["bare"] or {}) not in alike for each in named if each is not others[0]):
+        return None
+    return ["--in", name, *(word for field, value in own.items() for word in (f"--{field}", value))]
 
 
 def _command(workload: Any) -> list[str] | None:

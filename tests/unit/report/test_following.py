@@ -79,15 +79,38 @@ def test_the_command_that_adds_blocks_names_how_many_there_are_to_be_in_all():
     assert not kept.command and "11 blocks in all" in kept.why
 
 
+COMMAND = [{"command": {"argv": ["python", "my train.py"], "cwd": "/home/me"}}]
+
+
 def test_the_cause_is_looked_for_with_the_command_that_was_weighed():
     slower = comparison(verdict="slower", effect=0.2, low=0.1, high=0.3)
-    study = {"workload": [{"command": {"argv": ["python", "my train.py"], "cwd": "/home/me"}}]}
+    study = {"platform": ["bare", "docker"], "workload": COMMAND}
 
     steps = next_steps(weighing(comparisons=(slower,)), Source("out/weigh-1", study=study))
-    assert [step.command for step in steps] == ["tare why -- python 'my train.py'"]
+    assert [step.command for step in steps] == ["tare why --in docker -- python 'my train.py'"]
 
     built_in = next_steps(weighing(comparisons=(slower,)), Source("out/weigh-1", study={"workload": "lenet5"}))
     assert not built_in[0].command and "`tare why` with the same command" in built_in[0].why
+
+
+@pytest.mark.parametrize(
+    ("platforms", "options"),
+    [
+        ([{"bare": {"image": "app:1"}}, {"docker": {"image": "app:1"}}], "--in docker --image app:1"),
+        (["bare", {"runc": {"network": "host"}}], "--in runc --network host"),
+        (["bare", {"docker": {"quota": 1}}], None),
+        ([{"bare": {"cores": 1}}, "docker"], None),
+        ([{"docker": {"image": ["app:1", "app:2"]}}], None),
+        (["bare", "docker", "runc"], None),
+        (["bare", ["qemu", "runc"]], None),
+    ],
+)
+def test_the_cause_is_looked_for_in_the_container_that_was_weighed(platforms: list[Any], options: str | None):
+    slower = comparison(verdict="slower", effect=0.2, low=0.1, high=0.3)
+    study = {"platform": platforms, "workload": COMMAND}
+
+    (step,) = next_steps(weighing(comparisons=(slower,)), Source("out/weigh-1", study=study))
+    assert step.command == (f"tare why {options} -- python 'my train.py'" if options else "")
 
 
 def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
