@@ -68,7 +68,8 @@ _TAKES_PASSWORD = frozenset(
 )
 _USER_OPTIONS = frozenset({"-u", "--user", "--proxy-user", "-U"})
 _USER = re.compile(r"([^:\s/]+:)(.+)", re.DOTALL)  # curl -u name:VALUE
-_MASK = re.compile(r"hmac:[0-9a-f]{4}:[0-9a-f]{16}|sha256:[0-9a-f]{12}")  # the second in older records
+# The second in older records; a longer one is the digest of a file, or of an image.
+_MASK = re.compile(r"(?:hmac:[0-9a-f]{4}:[0-9a-f]{16}|sha256:[0-9a-f]{12})(?![0-9a-f])")
 # A value that says how much, or whether: a number, a size, a time, a switch, a level.
 _PLAIN = re.compile(
     r"[-+]?[0-9]+(\.[0-9]+)?\s?([kmgt]i?b?|[mun]?s|%)?|true|false|yes|no|on|off|none|auto|default|"
@@ -105,6 +106,22 @@ def is_mask(text: str) -> bool:
     return _MASK.fullmatch(text) is not None
 
 
+def holds_mask(text: str) -> bool:
+    """Whether a mask is all of this text, or a part of it, as in `--token=MASK`."""
+    return _MASK.search(text) is not None
+
+
+def without_key(value: Any) -> Any:
+    """Plain data with one word for every mask: the same on every machine, whatever its key is."""
+    if isinstance(value, str):
+        return _MASK.sub("SECRET", value)
+    if isinstance(value, Mapping):
+        return {name: without_key(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_key(each) for each in value]
+    return value
+
+
 def are_comparable(one: str, other: str) -> bool:
     """Whether two values differ if these texts do: not where both are digests with the keys of two machines."""
     keys = [text.split(":")[1] for text in (one, other) if is_mask(text) and text.startswith("hmac:")]
@@ -138,7 +155,7 @@ def _key(folder: Path) -> bytes:
         if not path.exists():
             half.touch(0o600)
             half.write_bytes(key)
-            os.link(half, path)  # whole, and never over that of another process
+            _put(half, path, key)
     except OSError:
         pass
     with suppress(OSError):
@@ -147,6 +164,17 @@ def _key(folder: Path) -> bytes:
         return path.read_bytes() or key
     except OSError:
         return key
+
+
+def _put(half: Path, path: Path, key: bytes) -> None:
+    """Make the key's file, whole and never over that of another process; not every file system has hard links."""
+    try:
+        os.link(half, path)
+    except FileExistsError:
+        return
+    except OSError:
+        with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(key)
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import json
 import math
 import os
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,6 +23,7 @@ from typing import Any, TypeAlias, cast
 
 from tare.base.errors import StudyError
 from tare.base.host import Host, OwnDevice
+from tare.base.secrets import without_key
 from tare.base.sides import REHEARSAL, side_of
 from tare.base.units import cores
 from tare.drivers.cgroups.limits import Limits
@@ -54,6 +56,7 @@ class Cell:
     neighbours: tuple[PlannedTenant, ...] = ()  # who runs beside it, in the same trial
     tenants: Any = 1  # the level, as records have it: 4, or `beside torch_infer`
     device: tuple[tuple[str, str], ...] = ()  # in a fleet: what is said of the device it is for, name first
+    alike: int = 0  # how many cells before it differ from it in the values of secrets alone
 
     def everyone(self) -> tuple[PlannedTenant, ...]:
         """The workload that is measured, and those beside it."""
@@ -95,10 +98,13 @@ class Trial:
         if self.rehearses is not None:  # another seed, or block, is no other rehearsal
             told = json.dumps([self.study, side_of(self.rehearses.settings)])
             return REHEARSAL + hashlib.sha256(told.encode()).hexdigest()[: 16 - len(REHEARSAL)]
-        # The position is left out: a block that is shuffled again still holds the same trials.
-        content = [self.study, self.cell.settings, self.block, self.twin, self.seed]
+        # The position is left out: a block that is shuffled again still holds the same trials. So is the key of the
+        # machine, or a store could not be resumed where the key is another one.
+        content = [self.study, without_key(self.cell.settings), self.block, self.twin, self.seed]
         if beside := self.cell.beside():
-            content.append(beside)
+            content.append(without_key(beside))
+        if self.cell.alike:
+            content.append({"alike": self.cell.alike})
         if self.slices is not None:
             content.append({"slices": self.slices.as_plain()})
         if self.strict:
@@ -247,7 +253,11 @@ def cells(study: Study, *, device: OnDevice = (), most_trials: int = MOST_TRIALS
             _refuse_two_hands(study, cell)
             _keep(study, kept, cell, levels)
     _refuse_idle_exclusions(study, hits)
-    found = [cell for cell, _ in kept.values()]
+    found, alike = [], Counter[str]()
+    for key, (cell, _) in kept.items():
+        word = without_key(key)
+        found.append(replace(cell, alike=alike[word]))
+        alike[word] += 1
     if not found and not any(selector.devices for selector in study.exclude):
         raise StudyError(f"{study.source.at('exclude')}the exclusions leave no cell to run.")
     _refuse_huge(study, len(found), most_trials, repeats=len(aa_repeats(study, found)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import string
 import time
 
@@ -182,3 +183,26 @@ def test_the_user_of_curl_keeps_the_name_and_loses_the_password():
 @pytest.mark.parametrize("words", [["docker", "-p8080:80"], ["find", "-print"], ["x", "-path", "-p"]])
 def test_other_options_with_p_are_left_to_be_read(words: list[str]):
     assert masked_words(words) == words
+
+
+def test_data_without_the_key_is_the_same_on_every_machine():
+    of_image = "app@sha256:" + "0123456789ab" * 5 + "cdef"
+    ours, theirs = (
+        {"env": {"HF_TOKEN": stands}, "argv": ["app", f"--key={stands}"], "image": of_image}
+        for stands in ("hmac:0a1b:0123456789abcdef", "sha256:0123456789ab")
+    )
+
+    assert secrets.without_key(ours) == secrets.without_key(theirs)
+    assert secrets.without_key(ours)["image"] == of_image
+
+
+def test_the_key_is_kept_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refused(*_: object) -> None:
+        raise PermissionError("no hard links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    first = secrets._key(tmp_path)
+
+    assert (tmp_path / "digest.key").read_bytes() == first
+    assert (tmp_path / "digest.key").stat().st_mode & 0o777 == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["digest.key"]
