@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from tare import __version__
 from tare.base.errors import ObstacleError, StudyError, TareError, cannot_run, did_you_mean, unknown_name
 from tare.base.rulings import Ruling, obstacle
+from tare.base.secrets import holds_mask, revealed, without_key
 from tare.base.text import count_text, say
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tare.fleet.local import Enough, Outcome
     from tare.parts.protocols import Part, Platform
     from tare.plan.check import Check
-    from tare.plan.matrix import Trial
+    from tare.plan.matrix import Cell, Trial
     from tare.records.store import Store
     from tare.studies.model import Study
 
@@ -106,6 +107,23 @@ def holds_secret(study: Study) -> bool:
     """Whether a workload of it, measured or beside, has one among its fields."""
     beside = [choice for level in study.tenancies for choice in level.beside]
     return any(choice.hides for choice in (*study.workloads, *beside))
+
+
+def refuse_masks(cells: Iterable[Cell]) -> None:
+    """A study as a store keeps it has masks for its secrets, and no job may be given a mask in place of a secret."""
+    for cell in cells:
+        for tenant in cell.everyone():
+            work, env = tenant.workload, dict(getattr(tenant.workload, "env", None) or {})
+            names = [name for name, value in env.items() if holds_mask(str(value))]
+            for side in tenant.platforms:  # a mask of a platform is set as what it stands for, where that is known
+                own = dict(getattr(side, "env", None) or {})
+                names += [name for name, value in own.items() if holds_mask(revealed(str(value)) or str(value))]
+            names += [f"the word {word}" for word in getattr(work, "argv", ()) if holds_mask(str(word))]
+            if names:
+                raise StudyError(
+                    f"{', '.join(names)}: the value is a secret, and only what stands for it was kept. Run it again "
+                    "from the study file or the command that has the value."
+                )
 
 
 # What a study needs of this device: engines that run for the length of a run, and probes that measure power.
@@ -306,8 +324,8 @@ def _refuse(
 ) -> None:  # fmt: skip
     from tare.plan.matrix import changes
 
-    now, known = study.as_plain(), list(known)
-    edited = [key for key in DECLARED if store.study.get(key) != now[key] and not (adding and key == "repeat")]
+    then, now, known = without_key(store.study), without_key(study.as_plain()), list(known)
+    edited = [key for key in DECLARED if then.get(key) != now[key] and not (adding and key == "repeat")]
     changed = changes(known, planned)
     unlike = known and ((changed.new and not adding) or changed.gone) and not accept
     if (edited or unlike) and (theirs := str(store.study.get("study") or study.study)) != study.study:
@@ -326,7 +344,7 @@ def _refuse(
         )
     if unlike:
         differs = _what_differs(store, planned)
-        if planned and not changed.unchanged and all(store.study.get(key) == now[key] for key in PLANNED):
+        if planned and not changed.unchanged and all(then.get(key) == now[key] for key in PLANNED):
             raise StudyError(
                 f"{store.root} was begun by another version of tare, which ran the same study in another way"
                 f"{differs}. Its trials cannot be continued.\n"
@@ -354,7 +372,7 @@ def _values(all_settings: Iterable[Mapping[str, Any]]) -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     for settings in all_settings:
         for name, value in settings.items():
-            found.setdefault(name, {})[json.dumps(value, default=str)] = None
+            found.setdefault(name, {})[json.dumps(without_key(value), default=str)] = None
     return {name: sorted(values) for name, values in found.items()}
 
 
@@ -438,6 +456,7 @@ def run_into(
     host = LocalHost()
     before, began_s = glance(), time.monotonic()
     study, its_cells = possible(study, host)
+    refuse_masks(its_cells)
     planned = trials(study, its_cells)
     checked = check(study, its_cells, host, ignore_managers=ignore_managers)
     layered = any(tenant.workload.layered for cell in its_cells for tenant in cell.everyone())

@@ -14,8 +14,9 @@ import pytest
 
 from some_records import draft
 from tare import __version__
-from tare.api.running import refuse_mixing, refuse_moved_images, refuse_silent_changes
+from tare.api.running import refuse_masks, refuse_mixing, refuse_moved_images, refuse_silent_changes, run_into
 from tare.base.errors import StudyError, TrialError
+from tare.base.secrets import digest
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
@@ -157,3 +158,48 @@ def test_a_store_of_an_earlier_tare_is_not_called_an_edited_study(tmp_path):
     assert '(platform.writable: "then" then, ' in said
     assert f"`tare show {tmp_path / 'old'}`" in said
     assert "--accept-changes" not in said
+
+
+def test_a_study_with_a_secret_goes_on_where_the_machine_has_another_key(tmp_path, monkeypatch):
+    command = {"argv": ["true"], "env": [{"HF_TOKEN": "first value"}, {"HF_TOKEN": "second value"}]}
+    plain = PLAIN | {"workload": {"command": command}, "compare": {"against": {"platform": "bare"}}}
+
+    def planned(state: str) -> tuple[Any, list[Any]]:
+        monkeypatch.setenv("TARE_STATE", str(tmp_path / state))
+        study = from_plain(plain)
+        return study, trials(study, cells(study))
+
+    study, before = planned("one")
+    with Store.create(tmp_path / "store", study.as_plain(), "") as made:
+        made.plan({"trial": trial.id, "settings": dict(trial.settings)} for trial in before)
+    study, after = planned("two")
+
+    assert [trial.settings for trial in before] != [trial.settings for trial in after]
+    assert len({trial.id for trial in after}) == len(after)
+    with Store.open(tmp_path / "store") as opened:
+        refuse_silent_changes(opened, study, after, accept=False)
+
+
+MASK = "hmac:0a1b:0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"workload": {"command": {"argv": ["true"], "env": {"HF_TOKEN": MASK}}}}, "^HF_TOKEN: "),
+        ({"workload": {"command": {"argv": [["app", f"--key={MASK}"]]}}}, f"^the word --key={MASK}: "),
+        ({"platform": ["bare", {"docker": {"image": "app", "env": {"API_KEY": MASK}}}]}, "^API_KEY: "),
+    ],
+)
+def test_a_mask_is_not_given_to_a_job_in_place_of_the_secret(changed, says, tmp_path):
+    study = from_plain(PLAIN | changed)
+    with pytest.raises(StudyError, match=f"{says}.*Run it again from the study file or the command"):
+        run_into(study, "", tmp_path / "out")
+
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_variable_of_a_side_may_stand_there_as_a_digest_whose_value_is_known():
+    study = from_plain(PLAIN | {"platform": ["bare", {"runc": {"env": {"APP": digest("some words")}}}]})
+
+    refuse_masks(cells(study))
