@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, cast
 from tare.base.text import options_in, share_text
 from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
-from tare.parts.causes.variables import PLACES
+from tare.parts.causes.variables import PLACE_VARIABLES, PLACES, is_settable
 from tare.parts.find import find, names
 from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
 
@@ -111,9 +111,11 @@ def workload_of(settings: Mapping[str, Any]) -> dict[str, Any]:
 def with_recorded_variables(slow: Level, quick: Level, ours: Side, theirs: Side) -> tuple[Level, Level]:
     """Both sides with the variables and options that they were recorded with and that differ, to be run again.
 
-    The command line of both is the slow side's.
+    The command line of both is the slow side's. Where programs and files are found stays each side's own, and so does
+    a variable whose value was not kept.
     """
-    sides = {name: (ours.variable(name), theirs.variable(name)) for name in ours.variables() | theirs.variables()}
+    known = (ours.variables() | theirs.variables()) - {*PLACE_VARIABLES}
+    sides = {name: (ours.variable(name), theirs.variable(name)) for name in known if is_settable(name, ours, theirs)}
     differing = sorted(name for name, pair in sides.items() if unseen(*pair) is None and pair[0] != pair[1])
     variables = [{"env": {name: side.env(name) for name in differing}} if differing else {} for side in (ours, theirs)]
     mine, other = (options_in(side.words()) for side in (ours, theirs))

@@ -149,3 +149,12 @@ def test_sides_of_two_stores_are_run_again_with_the_options_that_they_were_recor
 
     assert slow.fields == {"env": {"A": "1"}}
     assert quick.fields == {"env": {"A": None}, "arguments": {"--mode": "a", "--threads": None}}
+
+
+def test_sides_that_are_run_again_keep_their_own_places_and_what_no_record_has_the_value_of():
+    unknown = "hmac:0a1b:0123456789abcdef"
+    ours = Side("a", "runc", {}, {"variables": {"PATH": "/a", "PYTHONPATH": unknown, "APP": unknown, "A": "1"}})
+    theirs = Side("b", "runc", {}, {"variables": {"PATH": "/b"}})
+    slow, quick = with_recorded_variables(Level("runc", {}), Level("runc", {}), ours, theirs)
+
+    assert (slow.fields, quick.fields) == ({"env": {"A": "1"}}, {"env": {"A": None}})

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, TypeAlias
 
-from tare.base.secrets import are_comparable, is_mask
+from tare.base.secrets import are_comparable, is_mask, revealed
 from tare.base.text import options_in
 from tare.parts.protocols import Absent, Cause, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
@@ -111,7 +112,15 @@ PLACES = ("--port", "--host", "-p")
 
 _KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS, "TMPDIR"}
 # Where programs and files are found: with the other side's a program may not be found at all, so these stay.
-_PLACES_OF = ("TARE_OUTPUT", "TARE_ULIMITS", "PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
+PLACE_VARIABLES = (
+    "TARE_OUTPUT",
+    "TARE_ULIMITS",
+    "PATH",
+    "HOME",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES",
+)
 # What is known of others: it orders them, and leaves none out.
 _OTHERS: Table = {
     "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": ("messages are parsed in Python", 0.7),
@@ -150,7 +159,21 @@ def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | N
     differing = [name for name, pair in sides.items() if not_seen[name] is None and pair[0] != pair[1]]
     if not differing:
         return next((each for each in not_seen.values() if each is not None), None)
-    return _suspicion(sorted(differing, key=lambda name: -costly[name][1]), slow, quick, costly)
+    differing.sort(key=lambda name: -costly[name][1])
+    can_set = [name for name in differing if is_settable(name, slow, quick)]
+    cannot = [name for name in differing if name not in can_set]
+    if not cannot:
+        return _suspicion(differing, slow, quick, costly)
+    why = f"of {', '.join(cannot)} a digest alone was kept, and not the value."
+    if not can_set:
+        return replace(_suspicion(differing, slow, quick, costly), without=None, added=None, parts=(), untried=why)
+    found = _suspicion(can_set, slow, quick, costly)
+    return replace(found, evidence=f"{found.evidence} Not tried: {why}")
+
+
+def is_settable(name: str, slow: Side, quick: Side) -> bool:
+    """Whether a side can be given this variable as the other one has it: of a digest the value has to be known."""
+    return all(value is None or revealed(value) is not None for value in (slow.env(name), quick.env(name)))
 
 
 def _suspicion(names: Sequence[str], slow: Side, quick: Side, costly: Table) -> Suspicion:
@@ -269,7 +292,7 @@ class OtherVariables(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         given = {*(slow.fields.get("env") or {}), *(quick.fields.get("env") or {})}
-        others = (slow.variables() | quick.variables()) - _KNOWN - ({*_PLACES_OF} - given)
+        others = (slow.variables() | quick.variables()) - _KNOWN - ({*PLACE_VARIABLES} - given)
         table = {name: _OTHERS.get(name, ("no cause of the catalogue knows it", 0.35)) for name in sorted(others)}
         found = suspected_variables(slow, quick, table)
         if found is None and (missing := unseen(slow.variable("PATH"), quick.variable("PATH"))):

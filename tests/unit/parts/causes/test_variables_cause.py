@@ -87,3 +87,18 @@ def test_all_that_two_sides_differ_in_is_halved_without_a_trial():
     wanted = Search(slow, Level("runc", {"env": {"A": None, "B": None}}), {"other_variables": found})
 
     assert wanted.candidates() == ["other_variables:A", "other_variables:B"]
+
+
+UNKNOWN = "hmac:0a1b:0123456789abcdef"  # of another process, whose values are in no record
+
+
+def test_a_variable_whose_value_was_not_kept_is_suspected_and_not_tried():
+    found = suspected(side(fields={"env": {"APP": UNKNOWN}}), side())
+
+    assert (found.without, found.added) == (None, None)
+    assert found.untried == "of APP a digest alone was kept, and not the value."
+    assert not search(found).candidates()
+
+    among = suspected(side(fields={"env": {"APP": UNKNOWN}}, LOGLEVEL="DEBUG"), side())
+    assert among.without == {"env": {"LOGLEVEL": None}} and not among.bundle
+    assert among.evidence.endswith("Not tried: of APP a digest alone was kept, and not the value.")
