@@ -76,7 +76,10 @@ _PLAIN = re.compile(
     r"trace|debug|info|notice|warn|warning|error|critical|fatal|quiet|verbose|",
     re.IGNORECASE,
 )
-_LONGEST_NUMBER = 12  # signs: a longer one may be an account, or a code
+_LONGEST_NUMBER = 12  # signs, with a unit, a sign or a point
+_MOST_DIGITS = 6  # of a number alone: a longer one may be an account, or a code
+# A variable of such a name may hold a secret that is a short number.
+_NUMBER_HIDDEN = re.compile(r"(?<=[A-Z0-9_])PWD|(?:^|_)(?:PIN|OTP|CODE|ACCOUNT\w*)(?:_|$)", re.IGNORECASE)
 LEAST_SIGNS = 6  # a shorter secret is not looked for in what is printed: its mask would stand all over the text
 _SEEN: ContextVar[set[str] | None] = ContextVar("secrets", default=None)
 _VALUES: dict[
@@ -139,9 +142,10 @@ def shown_env(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_shown(name: str, value: str) -> bool:
-    if NAMES.search(name) or masked_text(value) != value:
+    if NAMES.search(name) or _NUMBER_HIDDEN.search(name) or masked_text(value) != value:
         return False
-    short = _PLAIN.fullmatch(value) is not None and len(value) <= _LONGEST_NUMBER
+    longest = _MOST_DIGITS if value.isdigit() else _LONGEST_NUMBER
+    short = _PLAIN.fullmatch(value) is not None and len(value) <= longest
     return short or launch.is_listed(name)  # type: ignore[no-untyped-call]
 
 

@@ -43,6 +43,22 @@ def test_of_all_variables_only_values_that_say_nothing_of_anybody_are_shown():
     assert secrets.revealed("hmac:0000:0000000000000000") is None and secrets.revealed("plain") == "plain"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("MYSQL_PWD", "12345678"), ("DB_PWD", "1234"), ("VAULT_PIN", "4711"), ("AWS_ACCOUNT_ID", "123456"),
+     ("OTP", "123"), ("ACCESS_CODE", "42"), ("USER_ID", "1234567")],
+)  # fmt: skip
+def test_a_secret_of_digits_alone_is_not_shown(name: str, value: str):
+    assert secrets.is_mask(secrets.shown_env({name: value})[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("SPIN_COUNT", "100000"), ("ENCODER", "1"), ("CACHE", "13421772k"), ("RATE", "0.0000001")]
+)
+def test_a_short_number_of_another_variable_is_shown(name: str, value: str):
+    assert secrets.shown_env({name: value}) == {name: value}
+
+
 def test_a_digest_needs_the_key_of_this_machine_which_nobody_else_may_read(tmp_path, monkeypatch):
     made = {}
     for name in ("one", "other"):
