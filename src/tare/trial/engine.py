@@ -207,6 +207,7 @@ class TrialRun:
             )
             for index, (planned, (workdir, site)) in enumerate(zip(everyone, homes, strict=True))
         ]
+        state.scrubber = _secrets(trial, [tenant.job for tenant in tenants])
         measured, *state.neighbours = tenants
         if known := bench.software.get(_software_key(trial, measured)):
             untrusted.make(measured.workdir, SOURCES, "\n".join(known[1]).encode("utf-8", "replace"), 0o644)
@@ -257,10 +258,14 @@ class TrialRun:
         return record
 
 
-def _secrets(trial: Trial) -> Scrubber:
-    """What masks the secrets of this trial's study, and those in our own environment, wherever they turn up."""
+def _secrets(trial: Trial, jobs: Iterable[Job] = ()) -> Scrubber:
+    """What masks the secrets of this trial's study, and those in our own environment, wherever they turn up.
+
+    `jobs`: those that the trial starts, which may have a secret of another side's image.
+    """
     with collecting() as seen:
-        masked_env(os.environ)
+        for env in (os.environ, *(job.env for job in jobs)):
+            masked_env(env)
         for planned in trial.cell.everyone():
             for part in (planned.workload, *planned.platforms):
                 part.fields()

@@ -10,6 +10,8 @@ import pytest
 from tare.base.errors import TrialError
 from tare.base.host import Job
 from tare.base.secrets import digest, is_mask
+from tare.plan.matrix import Trial, cells
+from tare.studies.load import from_plain
 from tare.testing import FakeHost
 from tare.trial import engine
 from tare.trial.tenants import Tenant
@@ -45,3 +47,12 @@ def test_a_digest_is_set_as_the_value_that_it_stands_for_and_an_unknown_one_is_r
     assert (engine._as_it_is("APP", None), engine._as_it_is("APP", "plain")) == (None, "plain")
     with pytest.raises(TrialError, match="the value of APP is kept as a digest"):
         engine._as_it_is("APP", "hmac:0000:0000000000000000")
+
+
+def test_a_secret_of_another_sides_image_is_masked_in_what_is_written_down():
+    planned = cells(from_plain({"study": "s", "platform": "bare", "workload": {"command": ["true"]}}))
+    trial = Trial("s", planned[0], 0, 0, 0, 1.0)
+    job = Job(("true",), env={"HF_TOKEN": "CANARYcanary7"})
+
+    assert "CANARY" in engine._secrets(trial).text("it printed CANARYcanary7")
+    assert "CANARY" not in engine._secrets(trial, [job]).text("it printed CANARYcanary7")
