@@ -21,6 +21,7 @@ from tare.studies.model import Study
 
 if TYPE_CHECKING:
     from tare.plan.check import Check
+    from tare.plan.why import Suspects
 
 _ON_DEVICES: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "causes")  # those that a device may lack
 
@@ -129,12 +130,17 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     here = {**flat(fingerprint.gather()), "variables": variables_here()}  # type: ignore[no-untyped-call]
     facts = {**inside, **{f"place.{key}": value for key, value in place.items()}}
     found = examined(Side(fields["image"], "docker", part.fields(), facts), Side("bare metal", "bare", {}, here))
+    _tell_suspects(fields["image"], found, as_json)
+
+
+def _tell_suspects(image: str, found: Suspects, as_json: bool) -> None:
+    from tare.cli.why.runs import suspects_json
+
     suspects, ruled_out, titles = found.held, found.ruled_out, found.titles()
     if as_json:
-        plain = {"suspects": suspects, "ruled_out": ruled_out, "not_looked_at": found.not_looked}
-        print_json({"image": fields["image"], **plain})
+        print_json({"image": image, **suspects_json(found)})
         return
-    click.echo(f"{fields['image']}: {count_text(len(suspects), 'suspect')} (nothing was run)")
+    click.echo(f"{image}: {count_text(len(suspects), 'suspect')} (nothing was run)")
     for name, each in suspects.items():
         cure = f" Cure: {each.cure}" * (name in found.offered())
         _line("-", f"{name} ({titles[name]})", f"{each.evidence}{cure}")

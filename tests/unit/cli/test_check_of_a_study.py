@@ -11,6 +11,9 @@ from click.testing import CliRunner
 from tare.base.errors import ObstacleError, cannot_run
 from tare.base.rulings import obstacle
 from tare.cli import tare
+from tare.cli.check import _tell_suspects
+from tare.parts.protocols import Suspicion
+from tare.plan.why import Suspects
 
 STUDY = """
 study: nothing
@@ -43,3 +46,14 @@ def test_a_program_or_file_that_its_user_named_is_wrong_input_and_no_fault_of_th
     assert (cannot_run("it", wrong).exit_code, str(cannot_run("it", wrong)).count("pythn")) == (2, 2)
     for other in (obstacle("needs.root", "not root"), obstacle("needs.program", "no qemu").about("platform qemu")):
         assert cannot_run("it", [*wrong, other]).exit_code == 3
+
+
+def test_the_suspects_of_an_image_are_plain_data(capsys: pytest.CaptureFixture[str]):
+    suspect = Suspicion(
+        weight=0.9, evidence="LD_DEBUG=all.", without={"env": {"LD_DEBUG": None}}, cure="env -u LD_DEBUG"
+    )
+    _tell_suspects("app", Suspects({"debug_variables": suspect}, {"ulimits": "the same."}), as_json=True)
+
+    told = json.loads(capsys.readouterr().out)
+    assert told["suspects"]["debug_variables"]["cure"] == "env -u LD_DEBUG"
+    assert (told["image"], told["ruled_out"], told["not_looked_at"]) == ("app", {"ulimits": "the same."}, {})
