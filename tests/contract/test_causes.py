@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -241,3 +242,11 @@ def test_a_sitecustomize_of_one_side_is_left_out_and_one_of_the_other_side_alone
     assert found.without == {"env": {"TARE_NO_SITECUSTOMIZE": "1"}}
     turned = cause("start_up_files").examine(QUICK, WORST)
     assert turned.without is None and turned.untried
+
+
+def test_a_sitecustomize_is_not_left_out_where_our_start_up_file_does_not_run():
+    unattached = replace(WORST, facts={**WORST.facts, "command.attached": False})
+    found = cause("start_up_files").examine(unattached, QUICK)
+
+    assert isinstance(found, Suspicion)
+    assert found.without is None and "start-up file" in found.untried

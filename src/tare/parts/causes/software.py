@@ -149,7 +149,12 @@ class StartUpFiles(Cause):
         if not differing:
             return RuledOut("sitecustomize, usercustomize, *.pth and ld.so.preload are the same on both sides.")
         own = [name for name in differing if slow.facts[f"startup.{name}"] != "none"]
-        left_out = {_AT_START[name]: "1" for name in own if _AT_START[name]}
+        attached = slow.facts.get("command.attached", True)
+        can = [name for name in own if _AT_START[name] and (attached or name != "sitecustomize")]
+        left_out = {_AT_START[name]: "1" for name in can}
+        untried = "these files cannot be left out alone."
+        if "sitecustomize" in own and not attached:
+            untried = "tare's own start-up file leaves a sitecustomize out, and this workload runs without it."
         files = {name: slow.facts.get(f"startup.{name}_file") or _PLACES.get(name, name) for name in differing}
         told = [f"{files[name]} {'is not as' if name in own else 'is only'} on the other side" for name in differing]
         return Suspicion(
@@ -158,7 +163,7 @@ class StartUpFiles(Cause):
             without={"env": left_out} if left_out else None,
             cure=f"without {', '.join(files[name] for name in own)}" if own else "the same files as on the other side",
             bundle=len(left_out) > 1,
-            untried="" if left_out else "these files cannot be left out alone.",
+            untried="" if left_out else untried,
         )
 
 
