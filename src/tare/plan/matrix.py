@@ -438,7 +438,10 @@ def _block(study: Study, members: Sequence[tuple[Cell, int]], block: int) -> lis
     """Every member once, shuffled; the same seed for all of them, another for each block."""
     order = list(members)
     if study.order.shuffle:
-        random.Random(f"{study.order.seed}:{block}").shuffle(order)
+        # Every second block has the order of the one before, reversed: what comes first gains nothing over the pair.
+        random.Random(f"{study.order.seed}:{block // 2}").shuffle(order)
+        if block % 2:
+            order.reverse()
     # Consecutive from a random start: never the same in two blocks, which independent draws could be.
     seed = random.Random(f"{study.order.seed}").randrange(2**30) + block
     return [

@@ -62,6 +62,14 @@ def test_blocks_are_shuffled_each_in_its_own_way_and_every_place_is_taken() -> N
     assert set(first) == {"bare", "bare'", "docker", "qemu"}
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_every_second_block_has_the_order_of_the_one_before_reversed(seed: int) -> None:
+    orders = [names(members) for members in blocks(plan(repeat=12, order={"seed": seed}))]
+
+    assert all(odd == even[::-1] for even, odd in zip(orders[::2], orders[1::2], strict=True))
+    assert [trial.position for trial in plan(repeat=2)] == [0, 1, 2, 3] * 2
+
+
 def test_unshuffled_blocks_keep_the_order_of_the_file() -> None:
     for members in blocks(plan(order={"shuffle": False})):
         assert names(members) == ["bare", "docker", "qemu", "bare'"]
