@@ -424,7 +424,11 @@ class _Runner:
         invalid = [record.trial for record in self._bench.store.records() if record.state == "invalid"]
         # Whoever asks for invalid ones again gets them again, from the first attempt on.
         self._invalid = Counter(invalid if "invalid" in self._finished else ())
-        hopeless = {record.trial for record in self._bench.store.records() if not may_be_cured(record)}
+        hopeless = {
+            record.trial
+            for record in self._bench.store.records()
+            if record.state == "invalid" and not may_be_cured(record)
+        }
 
         def is_done(trial: Trial) -> bool:
             state, tried = states.get(trial.id), self._invalid[trial.id]

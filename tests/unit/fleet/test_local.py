@@ -162,6 +162,17 @@ def test_an_invalid_trial_whose_rerun_was_cut_off_is_run_again_by_the_next_run(s
         assert set(store.states().values()) == {"ok"}
 
 
+def test_a_trial_that_had_failed_before_is_tried_again_after_an_invalid_attempt(scene):
+    scene.endings = {0: "failed"}
+    scene.run(repeat=1)
+    scene.endings = {2: "invalid", 3: "ctrl-c"}
+    assert scene.run(repeat=1, retry_failed=True).interrupted
+    scene.endings = {}
+    scene.run(repeat=1)
+    with Store.open(scene.root) as store:
+        assert set(store.states().values()) == {"ok"}
+
+
 @pytest.mark.parametrize("endings", [{2: "invalid", 3: "ctrl-c"}, {1: "invalid", 2: "asked"}, {1: "ctrl-c"}])
 def test_what_is_left_of_an_interrupted_run_is_what_the_next_one_says_it_has_to_run(scene, endings):
     scene.endings = endings
