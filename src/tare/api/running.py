@@ -270,11 +270,14 @@ def with_blocks(study: Study, folder: Path, blocks: int) -> Study:
     from tare.records.store import Store
     from tare.studies.model import Repeat
 
-    ran, seen = 0, ()
+    ran, wanted = 0, None
     if (folder / "store.json").exists():
         with Store.open(folder) as store:
             ran = len({record.block for record in store.records()})
-            seen = tuple((store.study.get("repeat") or {}).get("seen") or ())
+            wanted = Repeat.model_validate(store.study["repeat"]) if "repeat" in store.study else None
+    seen = wanted.seen if wanted else ()
+    if wanted and wanted.min == wanted.max == blocks:  # resumed: none is added, and nothing is judged a second time
+        return study.model_copy(update={"repeat": wanted})
     if ran and blocks <= ran:
         raise StudyError(f"--repeat {blocks}: {folder} has {count_text(ran, 'block')} already. Name more in all.")
     judged = tuple(dict.fromkeys((*seen, ran))) if ran else ()  # who was refused before asks again with the same

@@ -406,7 +406,8 @@ def command(
         loaded = with_blocks(loaded, folder, repeat)
     # With an interpreter from the command line the file is not what is run: the study itself says which it was.
     text = study_text(loaded) if python or adding else study_path(study).read_text(encoding="utf-8-sig")
-    words = "".join(f" --{name} {shlex.quote(said)}" for name, said in (("scale", scale), ("python", python)) if said)
+    said_again = (("scale", scale), ("python", python), ("repeat", repeat and str(repeat)))
+    words = "".join(f" --{name} {shlex.quote(said)}" for name, said in said_again if said)
     if over is not None:
         wanted = Wanted(loaded, text, str(study), folder, accept_changes, retry_failed, ignore_managers)
         run_over(wanted, over, as_json, f"tare run {study}{words} {over.words()} -o {folder}")

@@ -14,7 +14,14 @@ import pytest
 
 from some_records import draft
 from tare import __version__
-from tare.api.running import refuse_masks, refuse_mixing, refuse_moved_images, refuse_silent_changes, run_into
+from tare.api.running import (
+    refuse_masks,
+    refuse_mixing,
+    refuse_moved_images,
+    refuse_silent_changes,
+    run_into,
+    with_blocks,
+)
 from tare.base.errors import StudyError, TrialError
 from tare.base.secrets import digest
 from tare.plan.matrix import cells, trials
@@ -203,3 +210,17 @@ def test_a_variable_of_a_side_may_stand_there_as_a_digest_whose_value_is_known()
     study = from_plain(PLAIN | {"platform": ["bare", {"runc": {"env": {"APP": digest("some words")}}}]})
 
     refuse_masks(cells(study))
+
+
+@pytest.mark.parametrize("ran", [14, 20])
+def test_whoever_asks_again_for_as_many_blocks_as_the_store_is_run_for_resumes_it(tmp_path: Path, ran: int):
+    keys = {"study": "s", "platform": ["bare", "docker"], "workload": "null"}
+    begun_with = from_plain({**keys, "repeat": {"min": 20, "max": 20, "seen": [6]}})
+    with Store.create(tmp_path / "store", begun_with.as_plain(), "") as store:
+        for block in range(ran):
+            first = replace(draft(f"trial-{block}"), block=block)
+            writer = store.begin(first)
+            writer.seal(replace(first, attempt=writer.attempt, state="ok"), [], "", "")
+
+    assert with_blocks(from_plain(keys), tmp_path / "store", 20).repeat == begun_with.repeat
+    assert with_blocks(from_plain(keys), tmp_path / "store", 30).repeat.seen == (6, ran)
