@@ -264,18 +264,26 @@ THROTTLED = frozenset({"heat.throttled", "heat.alarm", "gpu.slowed"})
 def throttled_alone(records: Iterable[Record], label: Cells) -> dict[str, Ruling]:
     """The trials in which the device throttled itself while it did not in others of their block, and why they cannot be
     used: they have measured its cooling. Where it did in all of the block, the sides share it."""
-
-    def is_throttled(record: Record) -> bool:
-        return record.state == "suspect" and any(each.code in THROTTLED for each in record.reasons)
-
     found = {}
     for members in grouped(records, lambda record: (label.surroundings(record), block_of(record))).values():
-        slowed = [record for record in members if is_throttled(record)]
+        slowed = [record for record in members if _is_throttled(record)]
         for record in slowed if len(slowed) < len(members) else ():
             why = next(str(each) for each in record.reasons if each.code in THROTTLED)
             sentence = f"it was throttled, and others of its block were not: {why}"
             found[record.trial] = Ruling("trial.throttled-alone", "invalid", "", sentence)
     return found
+
+
+def without_throttled_alone(records: Sequence[Record], by: str = "platform") -> list[Record]:
+    """Of the counted attempts those that may be compared by this factor."""
+    if not any(map(_is_throttled, records)):
+        return list(records)
+    alone = throttled_alone(records, cells(records, by))
+    return [record for record in records if record.trial not in alone]
+
+
+def _is_throttled(record: Record) -> bool:
+    return record.state == "suspect" and any(each.code in THROTTLED for each in record.reasons)
 
 
 def _baseline(records: Sequence[Record], label: Cells, request: Request) -> str | None:

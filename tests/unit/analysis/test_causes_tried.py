@@ -15,6 +15,7 @@ from tare.analysis.why.causes import (
     Wave,
     added,
     answer,
+    blocks_of,
     disturbed,
     facts_of,
     judged_metric,
@@ -65,6 +66,18 @@ def test_what_takes_the_whole_cost_with_it_is_the_cause_and_what_changes_nothing
     times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.01, without("threads"): 2.0}
 
     assert outcomes(times) == {"cpu_quota": "the cause", "threads": "not it"}
+
+
+def test_a_trial_that_alone_in_its_block_was_throttled_is_left_out():
+    times = {QUICK: 1.0, SLOW: 2.0}
+    hot = Ruling("heat.throttled", "suspect", "cpu_throttled", "core0 rose by 2.")
+    made = trials(times)
+    made[1] = replace(made[1], state="suspect", reasons=(hot,), metrics={"step_mean_s": 9.0, "wall_s": 900.0})
+    made[2:4] = [replace(each, state="suspect", reasons=(hot,)) for each in made[2:4]]  # the whole block
+    wave = Wave(made, {role: ROLES[role] for role in times})
+
+    assert blocks_of(wave, "step_mean_s") == 7
+    assert answer([wave], margin=0.05).total.effect == pytest.approx(1.0, abs=0.05)
 
 
 def test_a_bundle_that_takes_the_cost_with_it_is_located_and_not_named():

@@ -17,6 +17,7 @@ from tare.analysis.compare import Contest, judge
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Difference, Measurement
 from tare.analysis.parity import differences, flat
+from tare.analysis.selection import without_throttled_alone
 from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
 from tare.analysis.why.proof import Share, Table, Timed, level_of
@@ -355,7 +356,8 @@ def _fitness(record: Record) -> int:
 def _timed(records: Sequence[Record], metric: str, wave: str) -> list[Timed]:
     """The trials that have this figure. Blocks are a wave's own."""
     fit = usable_trials(records, lambda each: _fitness(each) if each.metrics.get(metric, 0) > 0 else 0, repeats=False)
-    return [Timed(f"{wave}.{each.block}", _of_record(each), math.log(each.metrics[metric])) for each in fit]
+    cool = without_throttled_alone(fit)
+    return [Timed(f"{wave}.{each.block}", _of_record(each), math.log(each.metrics[metric])) for each in cool]
 
 
 def _of_record(record: Record) -> str:
@@ -495,7 +497,7 @@ class Pair:
 def pair(stores: Mapping[str, Sequence[Record]], *, margin: float, metric: str | None = None) -> Pair:
     """Two stores by their names: the side that both have with the most trials, and which store is slower in it."""
     (one, first), (other, second) = stores.items()
-    usable = [usable_trials(each, repeats=False) for each in (first, second)]
+    usable = [without_throttled_alone(usable_trials(each, repeats=False)) for each in (first, second)]
     groups = [grouped(each, _work) for each in usable]
     if not groups[0].keys() & groups[1].keys():  # an option of the command may be the difference
         groups = [_of_one_command(grouped(each, _program)) for each in usable]

@@ -10,7 +10,7 @@ from typing import Any
 
 from tare.analysis.compare import Contest, Floor, judge, largest_floor, noise_floor
 from tare.analysis.model import Comparison, Measurement
-from tare.analysis.selection import pick_metric
+from tare.analysis.selection import pick_metric, without_throttled_alone
 from tare.analysis.statistics import FLOOR, median_estimate
 from tare.base.declare import STEP
 from tare.base.errors import StudyError, TareError
@@ -142,7 +142,7 @@ def waterfall(records: Sequence[Record], *, margin: float, metric: str | None = 
     """From the trials of bare metal and of every stage; layers in the order in which they were added."""
     name = metric or _whole_time(records)
     newest = usable_trials(records, lambda record: is_usable(record) and record.compared.get(name, 0) > 0)
-    stages = grouped(newest, lambda record: stage_of(record.settings))
+    stages = grouped(without_throttled_alone(newest), lambda record: stage_of(record.settings))
     bare = Stage(BARE)
     if bare not in stages or len(stages) < 2:
         raise TareError(f"there is nothing to compare: {_unusable(records)}")

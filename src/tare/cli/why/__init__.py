@@ -297,6 +297,7 @@ class Finding:
 
     def so_far(self) -> Explained:
         """What all trials until now show; raises where both sides have not run."""
+        from tare.analysis.selection import without_throttled_alone
         from tare.analysis.why.causes import QUICK, SLOW, disturbed, having, phases
         from tare.plan.why import examined
         from tare.records.model import usable_trials
@@ -304,7 +305,8 @@ class Finding:
         run, search = self.run, self._search
         answer = run.answer()
         whole = [wave for wave in run.waves if wave.is_whole]
-        records = [each for wave in whole for each in usable_trials(wave.records, repeats=False)]
+        usable = [usable_trials(wave.records, repeats=False) for wave in whole]
+        records = [each for fit in usable for each in without_throttled_alone(fit)]
         records = records or [each for wave in whole for each in wave.records]  # all were disturbed
         its = [(whole[0].roles[role], having(whole[0].roles[role], records)) for role in (SLOW, QUICK)]
         slow, quick = (side(name, *each) for name, each in zip(run.sides, its, strict=True))
