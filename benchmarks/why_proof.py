@@ -2,7 +2,8 @@
 
 Each run is two sides and one suspect, in blocks that are looked at as `tare why` looks at them. A core that changes its
 speed hits whole blocks; times scatter by 1 to 10 %; one trial in twelve is lost; in one world the slow side scatters
-five times as much as the other, in another one trial in ten takes half as long again.
+five times as much as the other, in another one trial in ten takes half as long again; in the last one the slow side
+without the suspect scatters five times as much as the others, and is run in every second block only.
 
 python benchmarks/why_proof.py [RUNS]
 """
@@ -29,6 +30,8 @@ class World:
     drift: float = 0.2  # from one block to the next
     slow_scatter: float = 1.0  # of the slow side and of the suspect, as a multiple
     spikes: float = 0.0  # trials that take half as long again
+    suspect_scatter: float | None = None  # of the slow side without the suspect, where it is not that of the slow side
+    suspect_every: int = 1  # the suspect is tried in one of so many blocks
 
 
 WORLDS = {
@@ -38,20 +41,23 @@ WORLDS = {
     "2 %, no drift": World(0.02, drift=0.0),
     "2 %, slow side 10 %": World(0.02, slow_scatter=5.0),
     "2 %, spikes": World(0.02, spikes=0.1),
+    "2 %, suspect 10 %": World(0.02, suspect_scatter=5.0, suspect_every=2),
 }
 
 
 def blocks(world: World, cost: float, removed: float, noise: random.Random) -> Iterator[list[Timed]]:
     """Block after block of the quick side, the slow one, and the slow one without the suspect; in logarithms."""
     times = {"quick": 0.0, "slow": cost, "without": cost - removed}
+    suspect = world.slow_scatter if world.suspect_scatter is None else world.suspect_scatter
+    scatters = {"quick": 1.0, "slow": world.slow_scatter, "without": suspect}
     speed, number = 0.0, 0
     while True:
         speed += noise.gauss(0, world.drift)
         held = []
         for side, log in times.items():
-            wide = world.scatter * (1.0 if side == "quick" else world.slow_scatter)
+            wide = world.scatter * scatters[side]
             log += speed + noise.gauss(0, wide) + (math.log(1.5) if noise.random() < world.spikes else 0.0)
-            if noise.random() >= LOST:
+            if noise.random() >= LOST and (side != "without" or number % world.suspect_every == 0):
                 held.append(Timed(number, side, log))
         yield held
         number += 1

@@ -3,7 +3,8 @@
 All trials of a `why` are one table of blocks and sides. The logarithm of a time is what its block adds, plus what its
 side adds, plus scatter: least squares takes out what a block has more than others (a core that changes its speed), a
 trial that was lost is a hole in the table and no more, and every side helps to tell the scatter. A difference of two
-sides has a t interval with that scatter; where the trials of these two scatter more than the rest, with theirs.
+sides has a t interval with that scatter; where the trials of these two scatter more than the rest, with theirs, and
+where one of the two has far fewer trials and scatters more, with its own.
 
 The blocks are looked at as often as `looks` says. The 2 % by which an interval may miss the truth at any look are
 shared among the looks (Bonferroni), so that the run may stop at each of them. A cost that is not there is then claimed
@@ -14,7 +15,7 @@ tried: the first has a half, the second a sixth, the third a twelfth: 1 / (k (k 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,6 +29,9 @@ from tare.base.declare import STEP
 WRONG = 0.02  # how often any of the intervals of one question may miss the truth
 _FIRST_LOOKS = (2, 3, 4, 6, 8, 12)  # blocks
 _GROWTH = 1.4  # from one later look to the next
+_WIDEST = 700.0  # a logarithm whose exponential is still a float
+_FEWER = 0.6  # of the trials of another side: whoever has less is hidden by it
+_ROUNDING = 1e-9
 _LEAST_SCATTER = 1e-4  # of a time: clocks and medians are no more exact, and no scatter at all would prove everything
 
 
@@ -96,13 +100,25 @@ class Table:
         freedom = len(values) - int(np.linalg.matrix_rank(design))
         return effects, inverse, values - design @ effects, kept, freedom
 
-    def _variance(self, sides: Sequence[Hashable]) -> float:
-        """Of one trial: of all of them, or of these sides where they scatter more."""
+    def _variance(self, sides: Iterable[Hashable]) -> tuple[float, int]:
+        """Of one trial, with its freedom: of all of them, or of these sides where they scatter more.
+
+        A side of far fewer trials than another of these would be hidden by it: where it scatters more, it tells alone.
+        """
         _, _, rest, kept, freedom = self._solved
-        mine = np.array([each.side in sides for each in self._trials])
-        pooled = float(rest @ rest) / freedom
-        own = float(rest[mine] @ rest[mine]) / max(float(kept[mine].sum()), 1.0)
-        return max(pooled, own, _LEAST_SCATTER**2)
+        masks = [np.array([each.side == side for each in self._trials]) for side in sides]
+        mine = np.logical_or.reduce(masks)
+        both = float(rest[mine] @ rest[mine]) / max(float(kept[mine].sum()), 1.0)
+        found = [(max(float(rest @ rest) / freedom, both), freedom)]
+        most = max(int(mask.sum()) for mask in masks)
+        for mask in masks:
+            if mask.sum() < _FEWER * most:
+                own = float(kept[mask].sum())
+                if own < _ROUNDING:
+                    return math.inf, 0  # a single trial: its scatter is not known
+                found.append((float(rest[mask] @ rest[mask]) / own, max(1, math.floor(own + _ROUNDING))))
+        variance, freedom = max(found, key=lambda each: each[0])
+        return max(variance, _LEAST_SCATTER**2), freedom
 
     def _weights(self, sides: dict[Hashable, float]) -> np.ndarray | None:
         """A contrast of sides; None where no blocks connect them."""
@@ -126,7 +142,8 @@ class Table:
         centre = float(weights @ effects)
         if freedom < 1:
             return Shift(centre, math.inf, 0)
-        return Shift(centre, math.sqrt(float(weights @ inverse @ weights) * self._variance([*sides])), freedom)
+        variance, freedom = self._variance(sides)
+        return Shift(centre, math.sqrt(float(weights @ inverse @ weights) * variance), freedom)
 
     def compared(
         self, ours: Hashable, theirs: Hashable, names: tuple[str, str], *, metric: str, margin: float, level: float,
@@ -135,7 +152,7 @@ class Table:
         """One side against another, in one of four words."""
         shift = self.shift(ours, theirs)
         reach = None if shift is None else shift.interval(level)
-        low, high = (None, None) if reach is None else (math.expm1(reach[0]), math.expm1(reach[1]))
+        low, high = (None, None) if reach is None else (_share_of(reach[0]), _share_of(reach[1]))
         direction = direction_of(metric)
         blocks = [{each.block for each in self._trials if each.side == side} for side in (ours, theirs)]
         values = [[math.exp(each.log) for each in self._trials if each.side == side] for side in (ours, theirs)]
@@ -144,7 +161,7 @@ class Table:
             metric=metric,
             level=names[0],
             against=names[1],
-            effect=None if shift is None else math.expm1(shift.centre),
+            effect=None if shift is None else _share_of(shift.centre),
             low=low,
             high=high,
             verdict="cannot_tell" if low is None or high is None else word(low, high, margin, direction.rises),
@@ -175,6 +192,11 @@ class Table:
         if reach is None:
             return Share(share, None, None)
         return Share(share, share + reach[0] / whole.centre, share + reach[1] / whole.centre)
+
+
+def _share_of(log: float) -> float:
+    """Of the other side's time; an interval with little freedom may reach further than a float does."""
+    return math.expm1(max(-_WIDEST, min(log, _WIDEST)))
 
 
 @dataclass(frozen=True, slots=True)
