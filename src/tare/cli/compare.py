@@ -74,7 +74,6 @@ def command(
     from tare.analysis.foreign import recognised_folder
     from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
-    from tare.records.store import Store
     from tare.report.text.verdict import verdict_text
 
     steps: list[Step] = []
@@ -83,6 +82,8 @@ def command(
     elif is_store(source[0]) and recognised_folder(source[0]) is None:
         need(block is None, "--block is for tables; a store knows its blocks.")
         need(order is None, "--order is for tables; a store knows when each trial was run.")
+        from tare.records.store import Store
+
         with reading_stages(source[0]) as store:
             weighing = weighed(store, **asked)
             if isinstance(store, Store):  # the stages of a `why` have said what comes next

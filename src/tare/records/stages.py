@@ -18,10 +18,13 @@ _BLOCKS = 10_000  # from the blocks of one stage to those of the next
 
 def stages_of(folder: Path) -> list[Path]:
     """The stores of such a folder, in the order in which they were made; none where it is no such folder."""
-    if (folder / STORE_FILE).is_file():
-        return []
-    found = [path for name in STAGES for path in sorted(folder.glob(name), key=_number)]
-    return [path for path in found if (path / STORE_FILE).is_file()]
+    try:
+        if (folder / STORE_FILE).is_file():
+            return []
+        found = [path for name in STAGES for path in sorted(folder.glob(name), key=_number)]
+        return [path for path in found if (path / STORE_FILE).is_file()]
+    except PermissionError:
+        return []  # who opens it as a store says that it may not be read
 
 
 def _number(path: Path) -> int:
