@@ -98,3 +98,14 @@ def test_the_scatter_of_a_side_of_one_trial_among_many_is_not_known():
     shift = Table([*many, Timed(0, "without", 0.5)]).shift("slow", "without")
 
     assert shift is not None and shift.interval(0.05) is None
+
+
+def test_what_is_removed_down_to_the_other_side_itself_is_all_of_the_cost():
+    held = [
+        Timed(block, side, log + 0.01 * block) for block in range(3) for side, log in (("slow", 1.0), ("quick", 0.0))
+    ]
+
+    share = Table(held).share("slow", "quick", "slow", "quick", 0.01)
+
+    assert share is not None
+    assert share.share == pytest.approx(1.0)

@@ -107,6 +107,8 @@ class Table:
         """
         _, _, rest, kept, freedom = self._solved
         masks = [np.array([each.side == side for each in self._trials]) for side in sides]
+        if not masks:  # a weighted sum in which every side cancels
+            return max(float(rest @ rest) / freedom, _LEAST_SCATTER**2), freedom
         mine = np.logical_or.reduce(masks)
         both = float(rest[mine] @ rest[mine]) / max(float(kept[mine].sum()), 1.0)
         found = [(max(float(rest @ rest) / freedom, both), freedom)]
