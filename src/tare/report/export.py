@@ -92,6 +92,7 @@ def _safe(text: str) -> str:
     return "".join(_SIGNS.get(sign, sign) for sign in safe_text(text).replace("\n", " "))
 
 
+_CALLING = re.compile(r"@|:(?=//)|www(?=\.)", re.IGNORECASE)  # makes a mention or a link on a forge
 _SPECIAL = re.compile(r"([\\`*_{}\[\]#!|<>~])")
 
 
@@ -355,7 +356,7 @@ def as_comment(weighing: Weighing, gate: Gate | None) -> str:
     if gate is not None:
         blocks += ["\n".join(f"- {safe(str(each))}" for each in (*gate.reasons, *gate.remarks))]
     blocks += ["\n".join(f"- {safe(sentence)}" for sentence in _sentences(weighing))]
-    return "\n\n".join(block for block in blocks if block) + "\n"
+    return _CALLING.sub("\\g<0>\u200b", "\n\n".join(block for block in blocks if block)) + "\n"
 
 
 def _effect(found: Comparison) -> str:
