@@ -22,18 +22,13 @@ Names that do not exist: what was probably meant, for verbs, options, parts, col
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from struct import error as StructError  # noqa: N812  (a module's error by a name that says whose)
-from urllib.parse import unquote, urlsplit
 from zlib import error as ZlibError  # noqa: N812
 
 from tare.base.rulings import Ruling
-
 
 class TareError(Exception):
     """Something that we foresaw went wrong; its text is for the user."""
@@ -177,27 +172,6 @@ class NotRestoredError(TareError):
 
 def _listed(rulings: Sequence[Ruling]) -> list[str]:
     return [f"  - {ruling}" for ruling in rulings]
-
-
-_NAME = "tare-bench"
-
-
-def pip_install(extra: str) -> str:
-    """The command that brings an extra: out of the checkout that tare was installed from, where that is still there."""
-    return f"pip install {shlex.quote(f'{_checkout() or _NAME}[{extra}]')}"
-
-
-def _checkout() -> str | None:
-    """The folder that pip, or uv, noted when it installed tare from one, editable or not."""
-    from importlib.metadata import PackageNotFoundError, distribution
-
-    try:
-        noted = distribution(_NAME).read_text("direct_url.json")
-    except PackageNotFoundError:  # run from its sources, by PYTHONPATH
-        return None
-    url = urlsplit(json.loads(noted)["url"] if noted else "")
-    folder = unquote(url.path)
-    return folder if url.scheme == "file" and (Path(folder) / "pyproject.toml").is_file() else None
 
 
 LISTED = 10  # names in a message; the near ones are never cut off

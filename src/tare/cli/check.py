@@ -14,6 +14,7 @@ import click
 from tare.api.running import load_study, needs_of, needs_of_study, sensitivity
 from tare.base.errors import NothingLeft, ObstacleError, cannot_run
 from tare.base.host import LocalHost
+from tare.base.installed import other_tares
 from tare.base.text import count_text
 from tare.cli.scaffold import Verb, json_option, need, print_json, python_option, say, scale_option, trust_option, width
 from tare.parts.find import KINDS, Kind, find, names
@@ -72,7 +73,7 @@ def command(
         "device": device_facts(host),
         "abilities": [{"name": name, "yes": yes, "why": why} for name, yes, why in abilities(host)],
         **{kind: [_part(kind, name, host) for name in names(kind)] for kind in _ON_DEVICES},
-        "advice": advice(host),
+        "advice": [*other_tares(), *advice(host)],
     }
     if as_json:
         print_json(found)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError, pip_install
+from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError
+from tare.base.installed import pip_install
 from tare.cli.scaffold import STORE, Result, Verb, reads_stages, say, width
 
 if TYPE_CHECKING:

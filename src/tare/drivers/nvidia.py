@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.base.errors import DeviceLost, TareError, pip_install
+from tare.base.errors import DeviceLost, TareError
 from tare.base.host import Host, OwnDevice
+from tare.base.installed import pip_install
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel
 from tare.drivers.kernel_files import KernelFile, number, text_of, within

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from tare.base.errors import ObstacleError, TareError, pip_install
+from tare.base.errors import ObstacleError, TareError
+from tare.base.installed import pip_install
 from tare.fleet.dask_processes import Host, Processes, allow_many_files, groups, refuse_code
 from tare.records.model import grouped
 

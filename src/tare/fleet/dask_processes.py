@@ -39,8 +39,9 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
-from tare.base.errors import ObstacleError, StudyError, TareError, pip_install
+from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.files import new_folder, state_dir
+from tare.base.installed import pip_install
 from tare.trial.device import private_folder
 
 # A part of dask as a process of ours, which ends with its starter: `python -m tare.fleet.dask_processes PID scheduler`.

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.base.errors import ObstacleError, StudyError, TareError, pip_install
+from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.files import new_folder, state_dir
+from tare.base.installed import pip_install
 from tare.fleet.cluster import NOWHERE, PendingQuestion, SchedulerGone, ThereCluster
 from tare.fleet.dask_processes import TUNED, Host, Processes, allow_many_files, refuse_code
 from tare.studies.yaml import listed, suggestion

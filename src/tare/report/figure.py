@@ -25,7 +25,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from tare.base.errors import ObstacleError, pip_install
+from tare.base.errors import ObstacleError
+from tare.base.installed import pip_install
 from tare.report.layout import ABOVE
 
 Spec = Mapping[str, Any]  # Vega-Lite

@@ -19,7 +19,8 @@ import numpy as np
 
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Weighing, Word
-from tare.base.errors import ObstacleError, StoreError, pip_install
+from tare.base.errors import ObstacleError, StoreError
+from tare.base.installed import pip_install
 from tare.base.text import safe_text
 from tare.records.intervals import intervals
 from tare.records.model import USABLE, Record

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tare.base.errors import ObstacleError, TareError, TrialError, pip_install
+from tare.base.errors import ObstacleError, TareError, TrialError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost, OwnDevice, Reaching
+from tare.base.installed import pip_install
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.containers.daemons import UNIX, Patience, dead_mounts_in, launch, own_pid_in, socket_in, stop_in
