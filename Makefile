@@ -10,6 +10,7 @@
 #   make docs            the reference pages, generated from the code
 #   make site            the docs as pages with search, and the kept studies, in out/site
 #   make dist            wheel and sdist; the wheel is installed into an empty environment and weighs there
+#   make release         the same with twine's check, every Python that is here, bill of materials and checksums
 #
 #   make weigh TORCH="torch==2.6.0"     another torch; TORCH= uses the one that PYTHON has
 #   make test PYTHON=python3.12         another interpreter
@@ -18,7 +19,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench fuzz chaos soak audit docs site dist clean
+.PHONY: weigh test deep bench fuzz chaos soak audit docs site dist release clean
 
 weigh:
 	@tools/setup weigh
@@ -75,6 +76,9 @@ site:
 
 dist:
 	@tools/dist
+
+release:
+	@tools/release
 
 clean:
 	rm -rf .venv out build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .venv-audit .venv-site .venv-peers
