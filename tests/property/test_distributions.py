@@ -49,6 +49,26 @@ def test_heads_of_a_fair_coin(tosses, count):
     assert heads_at_most(count, tosses) == close(at_most)
 
 
+@pytest.mark.parametrize("tosses", [5_000, 123_457, 1_000_000])
+@pytest.mark.parametrize("deviations", [-8, -1.96, -0.5, 0, 0.5, 3])
+def test_heads_of_more_tosses_than_are_counted(tosses, deviations):
+    count = round(tosses / 2 + deviations * math.sqrt(tosses) / 2)
+    assert heads_at_most(count, tosses) == pytest.approx(scipy.special.bdtr(count, tosses, 0.5), rel=1e-6)
+
+
+@pytest.mark.parametrize("freedom", [1, 1.5, 2])
+@pytest.mark.parametrize("x", [100.5, 150, 1000, 1e5])
+def test_a_far_threshold_of_few_blocks(freedom, x):
+    found = noncentrality(freedom, 0.2, x)
+    scale = x / math.sqrt(freedom)
+
+    def density(z: float) -> float:  # over the numerator, since the denominator has a step there
+        above = scipy.stats.chi.sf(max(0.0, z + found) / scale, freedom)
+        return float(above * scipy.stats.norm.pdf(z))
+
+    assert scipy.integrate.quad(density, -10, 10, epsabs=1e-11)[0] == pytest.approx(0.2, abs=1e-6)
+
+
 @pytest.mark.parametrize("alpha", [0.05, 0.0035, 1e-4])
 @pytest.mark.parametrize("freedom", [2, 5, 7.5, 14, 60, 1000])
 def test_the_noncentral_t_that_a_power_needs(freedom, alpha):
@@ -74,4 +94,4 @@ def test_where_there_is_no_number():
     assert [t_quantile(5, 0.0), t_quantile(5, 1.0)] == [-math.inf, math.inf]
     assert [t_cdf(5, -math.inf), t_cdf(5, math.inf)] == [0.0, 1.0]
     assert t_cdf(math.inf, -1.96) == normal_cdf(-1.96)
-    assert noncentrality(1, 0.2, 1000.0) == pytest.approx(scipy.special.nctdtrinc(1, 0.2, 1000.0))
+    assert noncentrality(1, 0.2, 1000.0) == pytest.approx(1000 * normal_quantile(0.9), rel=1e-6)  # its limit

@@ -37,8 +37,8 @@ from tare.analysis.model import Estimate
 
 # Tails and quantiles of the normal, Student's t and the fair binomial distribution, one number at a time.
 #
-# scipy.special has all of these, and its import takes longer than a whole verdict (docs/explanation/costs.md).
-# tests/property/test_distributions.py holds each function against it.
+# scipy.special has all of these; it is as large as all else that tare needs together, and its import takes longer than
+# a whole verdict (docs/explanation/costs.md). tests/property/test_distributions.py holds each function against it.
 
 _NORMAL = NormalDist()
 _PRECISE = 1e-15
@@ -61,14 +61,23 @@ def heads_at_most(count: int, tosses: int) -> float:
     if not 0 <= count < tosses:
         return float(count >= 0)
     if tosses > _EXACT_TOSSES:
-        from scipy import special
-
-        return float(special.bdtr(count, tosses, 0.5))
+        return _fewer_heads(count, tosses) if 2 * count < tosses else 1 - _fewer_heads(tosses - count - 1, tosses)
     ways = outcomes = 1
     for heads in range(count):
         ways = ways * (tosses - heads) // (heads + 1)
         outcomes += ways
     return outcomes / (1 << tosses)
+
+
+def _fewer_heads(count: int, tosses: int) -> float:
+    """The same of less than half, where counting takes too long: the likeliest number of heads first."""
+    ways = math.lgamma(tosses + 1) - math.lgamma(count + 1) - math.lgamma(tosses - count + 1)
+    likely = whole = math.exp(ways - tosses * math.log(2))
+    while likely > whole * _PRECISE:
+        likely *= count / (tosses - count + 1)
+        count -= 1
+        whole += likely
+    return whole
 
 
 @lru_cache(maxsize=4096)
@@ -107,10 +116,11 @@ def t_quantile(freedom: float, p: float) -> float:
 @lru_cache(maxsize=4096)
 def noncentrality(freedom: float, p: float, x: float) -> float:
     """Of the noncentral t distribution that has a share of `p` below `x`."""
-    if not 0 < x < _FAR:
-        from scipy import special
-
-        return float(special.nctdtrinc(freedom, p, x))
+    if not 0 < x < math.inf:
+        return math.nan
+    if x > _FAR:  # the share of x is a limit and a part that falls with the square of x
+        half, whole = (noncentrality(freedom, p, each) / each for each in (_FAR / 2, _FAR))
+        return x * (whole - (half - whole) / 3 * (1 - (_FAR / x) ** 2))
     weights = _chi_weights(freedom, x)
     low, high = 0.0, math.inf
     shift = x - normal_quantile(p)

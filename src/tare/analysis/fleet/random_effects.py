@@ -34,6 +34,8 @@ import numpy as np
 from tare.analysis.estimators import Shift, Sides, StudentShift, paired_shift, signed_rank
 from tare.analysis.model import Estimate, Word
 from tare.analysis.statistics import FLOOR, Floats, nested, normal_quantile, possible_variances, t_quantile, variances
+from tare.base.errors import ObstacleError
+from tare.base.installed import pip_install
 from tare.records.model import TrialRow, collected
 
 # What is said about the devices of a fleet. Effects and deviations are shares; a missing figure is None.
@@ -190,12 +192,20 @@ class Pooled:
         return _t(self.devices - 1, level) * self.error
 
 
+def _scipy() -> tuple[Any, Any]:
+    """scipy's special functions and root finding, which nothing but fleets needs."""
+    try:
+        from scipy import optimize, special
+    except ImportError:
+        raise ObstacleError(f"how devices vary is computed with scipy: `{pip_install('devices')}` brings it.") from None
+    return special, optimize
+
+
 def pooled(values: Floats, variances: Floats) -> Pooled:
     """The mean over devices, and how they scatter about it; `variances` are of the values' errors."""
     if len(values) < FEWEST:
         raise ValueError(f"{len(values)} devices are too few to estimate how devices vary; {FEWEST} are enough")
-    from scipy import special
-
+    special, _ = _scipy()
     known = np.maximum(variances, _TINY)
     freedom = len(values) - 1
     mean, tau2, error = scatter(values, variances)
@@ -219,8 +229,7 @@ def _next(values: Floats, known: Floats) -> tuple[float, float]:
 
     With the best tau alone it would be too narrow: of few devices that is often zero where it should not be.
     """
-    from scipy import special
-
+    special, _ = _scipy()
     freedom = len(values) - 1
     squares = special.chdtri(freedom, (np.arange(_ALLOWED) + 0.5) / _ALLOWED)
     found = [_at(values, known, float(tau2)) for tau2 in _betweens(values, known, squares)]
@@ -233,8 +242,7 @@ def _next(values: Floats, known: Floats) -> tuple[float, float]:
 
 def _mixture(means: Floats, scales: Floats, at: float) -> float:
     """The quantile of normal distributions that are mixed in equal parts."""
-    from scipy import optimize, special
-
+    special, optimize = _scipy()
     ends = means + scales * normal_quantile(at)
     margin = 1e-6 * float(scales.max())  # at the ends themselves rounding could decide on the sign
 
