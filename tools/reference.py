@@ -1,16 +1,19 @@
 """Writes docs/reference from the code: verbs from their --help, parts from their fields, codes, what a store and --json
-hold from the classes that write them, and the Python API from its docstrings."""
+hold from the classes that write them, JSON schemas of what scripts read most, the Python API from its docstrings."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import click
+from pydantic import TypeAdapter
 
 import tare.testing
 from tare.analysis import model as results
@@ -20,10 +23,12 @@ from tare.base.rulings import CODES, WEIGHTS, Ruling
 from tare.cli import VERBS
 from tare.cli import tare as tare_verb
 from tare.cli.list import describe
+from tare.cli.scaffold import JSON_VERSION
 from tare.parts import protocols
 from tare.parts.find import KINDS, names
 from tare.records import model as records
 from tare.records import schema, store
+from tare.report.export import Gate
 from tare_inside import marks
 
 OUT = Path(__file__).parent.parent / "docs" / "reference"
@@ -118,7 +123,7 @@ def _json_of(command: click.Command | None, path: str) -> Iterator[str]:
         yield (
             "\n\n".join(f"```text\n{each}\n```" for each in told) + "\n"
             if told
-            else "An object or a list; its keys are those of the text.\n"
+            else "An object; its keys are those of the text.\n"
         )
 
 
@@ -146,10 +151,77 @@ def data() -> str:
         "of a store as they lie there; tests/unit/report/test_with_other_tools.py runs these lines.\n",
         f"```python\n{IN_OTHER_TOOLS}```\n",
         "## --json of each verb\n",
-        "On stdout, and nothing else there. Scripts compare `code` and keys; sentences may change with any version.\n",
+        f"On stdout, and nothing else there; always an object with `schema_version`, now {JSON_VERSION} "
+        "([what is promised](promises.md), [JSON schemas](https://json-schema.org) of some: `json` next to this page). "
+        "Scripts compare `code` and keys; sentences may change with any version.\n",
         *json_verbs(),
     ]  # fmt: skip
     return MADE + "\n".join(pages)
+
+
+def _classes() -> dict[str, Any]:
+    """The schemas of what several verbs print, by the names of the classes; all that they have is always there."""
+    of = tuple[results.Comparison, results.Interaction, results.Marked, Gate, records.Record, Ruling]  # type: ignore[type-arg]
+    found = TypeAdapter(of).json_schema(mode="serialization")["$defs"]
+    found["Comparison"]["properties"] |= {"phrase": _TEXT, "sentence": _TEXT, "reading": _TEXT}
+    found["Interaction"]["properties"]["sentence"] = {"type": "string"}
+    found["Gate"]["properties"]["passed"] = {"type": "boolean"}
+    for each in found.values():
+        each.pop("description", None)
+        for field in each.get("properties", {}).values():
+            field.pop("default", None)
+        each["required"] = [name for name in each.get("properties", {}) if name not in _MAY_LACK]
+    return dict(found)
+
+
+_MAY_LACK = ("notes", "phases", "tare_version")  # of a record, where there are none; and of stores of before
+_TEXT, _MANY = {"type": "string"}, {"type": "array", "items": {"type": "object"}}
+
+
+def _array(name: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"$ref": f"#/$defs/{name}"}}
+
+
+def json_schemas() -> dict[str, str]:
+    """Of the verbs that scripts read most: what is always there, and of which type; more may come with any version."""
+    either = {"anyOf": [{"$ref": "#/$defs/Gate"}, {"type": "null"}]}
+    count = {"type": "integer", "minimum": 0}
+    shown: dict[str, dict[str, Any]] = {
+        "compare": {
+            "comparisons": _array("Comparison"), "tested": _array("Comparison"), "interactions": _array("Interaction"),
+            "marked": _array("Marked"), "knees": {"type": "array", "items": _TEXT}, "gate": either,
+        },
+        "show": {"store": _TEXT, "trials": _array("Record"), "waiting": count, "damaged": count},
+        "plan": {
+            "study": _TEXT, "trials": _MANY, "seconds": {"type": "number"}, "disk_bytes": {"type": "number"},
+            "obstacles": _array("Ruling"), "not_measured": _array("Ruling"),
+        },
+        "check": {
+            "device": {"type": "object"}, "abilities": _MANY, "platforms": _MANY, "probes": _MANY, "controls": _MANY,
+            "workloads": _MANY, "advice": {"type": "array", "items": _TEXT},
+        },
+        "list-studies": {"studies": _MANY},
+    }  # fmt: skip
+    made = {}
+    for verb, keys in shown.items():
+        known, used = _classes(), set(_referred(keys))
+        while more := {name for each in used for name in _referred(known[each])} - used:
+            used |= more
+        whole = {
+            "$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"tare {verb.replace('-', ' ')} --json",
+            "type": "object", "properties": {"schema_version": {"const": JSON_VERSION}, **keys},
+            "required": ["schema_version", *keys], "$defs": {name: known[name] for name in sorted(used)},
+        }  # fmt: skip
+        made[f"json/{verb}.schema.json"] = json.dumps(whole, indent=1) + "\n"
+    return made
+
+
+def _referred(held: object) -> Iterator[str]:
+    """The names of the schemas that this one refers to."""
+    for key, each in held.items() if isinstance(held, dict) else ():
+        yield from [str(each).rpartition("/")[2]] if key == "$ref" else _referred(each)
+    for each in held if isinstance(held, list) else ():
+        yield from _referred(each)
 
 
 IN_OTHER_TOOLS = """import duckdb
@@ -232,7 +304,13 @@ def _signature(function: object) -> str:
 def main() -> int:
     """Write the pages; with --check, fail if they are out of date."""
     stale = []
-    made = {"verbs.md": verbs(), "parts.md": parts(), "codes.md": codes(), "data.md": data(), "python.md": python()}
+    made = json_schemas() | {
+        "verbs.md": verbs(),
+        "parts.md": parts(),
+        "codes.md": codes(),
+        "data.md": data(),
+        "python.md": python(),
+    }
     for name, text in made.items():
         path = OUT / name
         if "--check" in sys.argv:

@@ -30,6 +30,19 @@ from zlib import error as ZlibError  # noqa: N812
 
 from tare.base.rulings import Ruling
 
+EXIT_CODES = {  # a contract: docs/reference/promises.md; each has a test in tests/unit/cli/test_promises.py
+    0: "success",
+    1: "trial or check failed",
+    2: "wrong input",
+    3: "not possible here",
+    4: "bad store",
+    70: "device NOT restored",
+    75: "in use",
+    77: "needs root",
+    130: "interrupted",
+}
+
+
 class TareError(Exception):
     """Something that we foresaw went wrong; its text is for the user."""
 

@@ -14,7 +14,7 @@ import sys
 import click
 
 from tare import __version__
-from tare.base.errors import NotRestoredError, TareError, near_names
+from tare.base.errors import EXIT_CODES, NotRestoredError, TareError, near_names
 from tare.cli.command_line import as_command
 from tare.cli.scaffold import Verbs
 
@@ -91,9 +91,8 @@ def _completion(ctx: click.Context, param: click.Parameter, shell: str | None) -
 @click.group(
     cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     subcommand_metavar="VERB [ARGS]...", options_metavar="[-h] [--version] [--completion SHELL]",
-    epilog="`tare VERB -h` explains a verb; --json prints data. Exit codes: 0 success, 1 trial or check "
-    "failed, 2 wrong input, 3 not possible here, 4 bad store, 70 device NOT restored, 75 in use, 77 needs root, "
-    "130 interrupted.",
+    epilog="`tare VERB -h` explains a verb; --json prints data. Exit codes: "
+    + ", ".join(f"{code} {means}" for code, means in EXIT_CODES.items()) + ".",
 )  # fmt: skip
 @click.version_option(__version__, prog_name="tare")
 @click.option(

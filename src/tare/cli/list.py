@@ -11,7 +11,7 @@ import click
 
 from tare.base.errors import unknown_name
 from tare.cli import papers
-from tare.cli.scaffold import Result, Verbs, need, print_json, prints, width
+from tare.cli.scaffold import Result, Verbs, need, prints, width
 from tare.drivers.torch_programs import PRESETS, Preset, preset
 from tare.parts.find import KINDS, Kind, find, names
 from tare_inside import named
@@ -38,7 +38,7 @@ def parts(which: str | None) -> Result:
         need(bool(its), unknown_name("kind or part", which, known))
     found = {kind: [describe(kind, name) for name in ours] for kind, ours in its.items()}
     return Result(
-        lambda: [part for parts in found.values() for part in parts],
+        lambda: {"parts": [part for parts in found.values() for part in parts]},
         lambda: "\n".join(line for kind, parts in found.items() for line in (kind, *map(_part_text, parts))),
     )
 
@@ -80,7 +80,7 @@ def _part_text(part: dict[str, Any]) -> str:
 def workloads(name: str | None) -> Result:
     """List the built-in workloads; with NAME, print the lines of a study that run that one."""
     if name is None:
-        return Result(lambda: [each.described() for each in PRESETS], _workloads_text)
+        return Result(lambda: {"workloads": [each.described() for each in PRESETS]}, _workloads_text)
     asked = preset(name)
     return Result(asked.described, lambda: _workload_text(asked))
 
@@ -160,7 +160,7 @@ def data() -> Result:
         row = {"name": name, "title": each.TITLE, "kind": each.KIND, "format": each.FORMAT}
         row |= {"items": each.ITEMS, "bytes": each.BYTES}
         rows.append(row | ({"classes": each.CLASSES} if hasattr(each, "CLASSES") else {}))
-    return Result(lambda: rows, lambda: "\n".join(map(_data_text, rows)))
+    return Result(lambda: {"data_sets": rows}, lambda: "\n".join(map(_data_text, rows)))
 
 
 def _data_text(row: Mapping[str, Any]) -> str:
@@ -181,4 +181,4 @@ def schema() -> None:
     """
     from tare.studies.load import json_schema
 
-    print_json(json_schema())
+    click.echo(json.dumps(json_schema(), indent=2, ensure_ascii=False))

@@ -51,7 +51,8 @@ def studies(name: str | None) -> Result:
     yours. Times are estimates for a small machine (cuda: for a server of 16 cores; full: for a board with a GPU) and
     for everything in the study, whatever can be run here; `tare plan` and `tare run` estimate for this machine.
 
-    --json: [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]; scales are seconds. With NAME:
+    --json: {"studies": [{"name", "asks", "paper", "section", "scales": {"smoke", "small", "full"}}]}; scales are
+    seconds. With NAME:
     {"name", "asks", "paper", "section", "scales": {SCALE: {"seconds", "cells", "trials", "varies", "needs"}},
     "compares", "claims", "rows", "charts", "commands"}.
     """
@@ -60,7 +61,7 @@ def studies(name: str | None) -> Result:
     ours = built_in()
     if name is None:
         found = [described(each, path) for each, path in ours.items()]
-        return Result(lambda: found, lambda: _listed(found))
+        return Result(lambda: {"studies": found}, lambda: _listed(found))
     if name not in ours:
         raise StudyError(unknown_name("study", name, list(ours)))
     one = explained(name, at_every_scale(ours[name], trust=True))

@@ -15,6 +15,7 @@ import click
 
 from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.cli.scaffold import (
+    JSON_VERSION,
     STORE,
     Verb,
     color,
@@ -76,7 +77,8 @@ def command(
 ) -> None:  # fmt: skip
     """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says.
 
-    --json prints what --format json writes, or the list of --figures: [{"name", "title", "reading"}].
+    --json prints what --format json writes, or the list of --figures: {"figures": [{"name", "title",
+    "reading"}]}.
 
     tare report out/my-study --figures
 
@@ -131,7 +133,8 @@ def _list(figures: Mapping[str, Figure], as_json: bool) -> None:
     from tare.base.columns import cut
 
     if as_json:
-        print_json([{"name": each.name, "title": each.title, "reading": each.reading} for each in figures.values()])
+        told = [{"name": each.name, "title": each.title, "reading": each.reading} for each in figures.values()]
+        print_json({"figures": told})
     elif figures:
         wide = max(map(len, ["figure", *figures]))  # a name is never cut: it is what --figure takes
         click.echo(f"{'figure':{wide}}  shows")
@@ -228,7 +231,8 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
             study_text=store.text(), problems=store.problems, store=store, also=[claims_figure],
         )  # fmt: skip
     if kind == "json":
-        told = {"generated_utc": now, "study_text": store.text(), "problems": list(store.problems), **asdict(weighing)}
+        told = {"schema_version": JSON_VERSION, "generated_utc": now, "study_text": store.text()}
+        told |= {"problems": list(store.problems), **asdict(weighing)}
         told["records"] = [record.as_json() for record in store.records()]
         return json.dumps(told, indent=1, allow_nan=False, default=str) + "\n"
     if kind == "perfetto":

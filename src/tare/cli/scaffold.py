@@ -317,15 +317,18 @@ class Verbs(click.Group):
 class Result:
     """What a verb found, as data for --json and as text; only the one that is asked for is made."""
 
-    data: Callable[[], Any]
+    data: Callable[[], Mapping[str, Any]]
     text: Callable[[], str]
     exit_code: int = 0
     compact: bool = False  # JSON without indent, which is five times quicker
 
 
-def print_json(data: Any, *, compact: bool = False) -> None:
+JSON_VERSION = 1  # `schema_version` of every --json; docs/reference/promises.md says when it changes
+
+
+def print_json(data: Mapping[str, Any], *, compact: bool = False) -> None:
     """Strict JSON: a missing figure is null, never NaN; a ruling is its code, weight, subject and sentence."""
-    indent = None if compact else 2
+    indent, data = None if compact else 2, {"schema_version": JSON_VERSION, **data}
     text = json.dumps(data, indent=indent, allow_nan=False, ensure_ascii=False, default=Ruling.as_json)
     click.echo(text.encode("utf-8", "backslashreplace").decode())  # half a surrogate pair: \\ud800, as JSON has it
 

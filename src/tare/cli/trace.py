@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -345,7 +344,7 @@ def tegrastats(log: Iterable[str], as_json: bool) -> None:
             continue
         found += 1
         if as_json:  # at once: the log may be a pipe
-            click.echo(json.dumps(line, allow_nan=False, ensure_ascii=False))
+            print_json(line, compact=True)
         else:
             rows.append((number, line))
     if rows:

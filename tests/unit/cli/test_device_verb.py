@@ -150,7 +150,7 @@ def tare(*words: str, code: int = 0, data: Path | None = None) -> subprocess.Com
 
 
 def test_every_data_set_is_listed_with_the_real_ones_size() -> None:
-    rows = json.loads(tare("list", "data", "--json").stdout)
+    rows = json.loads(tare("list", "data", "--json").stdout)["data_sets"]
 
     assert [row["name"] for row in rows] == named.names("data")
     assert next(row for row in rows if row["name"] == "gld23k")["items"] == 23080

@@ -179,7 +179,7 @@ def test_the_list_as_json_has_exactly_these_fields(monkeypatch: pytest.MonkeyPat
     few = {name: built_in()[name] for name in ("container-tax", "s0-seccomp", "s3-dvfs")}
     monkeypatch.setattr("tare.cli.papers.built_in", lambda: few)
 
-    found = json.loads(tare("list", "studies", "--json"))
+    found = json.loads(tare("list", "studies", "--json"))["studies"]
 
     assert [each["name"] for each in found] == [*few]
     for each in found:
@@ -288,7 +288,7 @@ def test_one_study_is_explained_to_people_in_eighty_columns() -> None:
 
 
 def test_a_study_takes_as_long_in_the_list_as_by_itself() -> None:
-    listed = {each["name"]: each["scales"] for each in json.loads(tare("list", "studies", "--json"))}
+    listed = {each["name"]: each["scales"] for each in json.loads(tare("list", "studies", "--json"))["studies"]}
     scales = json.loads(tare("papers", "studies", "llm-container-tax", "--json"))["scales"]
 
     assert listed["llm-container-tax"] == {scale: each["seconds"] for scale, each in scales.items()}

@@ -50,7 +50,7 @@ def write_table(path: Path, effect: float, blocks: int = 10) -> Path:
 
 
 def test_parts_lists_every_part_with_its_fields():
-    parts = json.loads(tare("list", "parts", "--json").stdout)
+    parts = json.loads(tare("list", "parts", "--json").stdout)["parts"]
     docker = next(part for part in parts if part["name"] == "docker")
     assert docker["kind"] == "platforms"
     assert "image" in docker["fields"]

@@ -122,7 +122,7 @@ def test_json_goes_to_stdout_and_holds_everything(store: Path) -> None:
 
 
 def test_a_figure_is_listed_by_name_and_written_by_name(store: Path, tmp_path: Path) -> None:
-    listed = json.loads(CliRunner().invoke(tare, ["report", str(store), "--figures", "--json"]).stdout)
+    listed = json.loads(CliRunner().invoke(tare, ["report", str(store), "--figures", "--json"]).stdout)["figures"]
     assert {"effects", "trials-by-block", "step-parts"} <= {each["name"] for each in listed}
     done = CliRunner().invoke(tare, ["report", str(store), "--figure", "effects", "-o", str(tmp_path / "effects.pdf")])
     assert done.exit_code == 0, done.output
