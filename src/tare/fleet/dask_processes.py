@@ -22,6 +22,8 @@ import json
 import logging
 import os
 import pickle
+import pickletools
+import re
 import resource
 import shutil
 import signal
@@ -34,6 +36,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
+from ipaddress import ip_address
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -250,14 +253,8 @@ def _address_towards(place: str, port: int) -> str:
         raise ObstacleError(f"there is no way from here to {place}: {error}.") from error
 
 
-_LOOPBACK = ("tcp://127.", "tcp://localhost:", "tcp://[::1]")
-
-
 class NotData(pickle.UnpicklingError, TypeError):
     """A message names code; dask passes over what cannot be loaded for this reason."""
-
-
-_PLAIN_TYPES = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
 
 
 class _Inert:
@@ -270,13 +267,35 @@ class _Inert:
         pass
 
 
-def _exception(kind: Any, attributes: Any, *_: Any) -> BaseException:
+class _Kind:
+    """In the place of a kind of exception: makes one whose arguments are short to print, and calls nothing else."""
+
+    __slots__ = ("_kind",)
+
+    def __init__(self, kind: type[Exception]) -> None:
+        # What a message would set of it afterwards stays unset: the arguments once more, notes, a cause.
+        plain = {"__setstate__": lambda *_: None, "__str__": BaseException.__str__}
+        self._kind: type[Exception] = type(kind.__name__, (kind,), plain)
+
+    def __call__(self, *args: Any) -> Exception:
+        made = self._kind.__new__(self._kind)
+        made.args = tuple(map(_printable, args))
+        return made
+
+
+def _printable(value: Any) -> str:
+    """Lists that hold each other many times are small as data, and of any size as text."""
+    if isinstance(value, str | bytes):
+        return str(value)
+    return str(value) if isinstance(value, float | None) or (isinstance(value, int) and abs(value) < 2**63) else "..."
+
+
+def _exception(kind: Any, attributes: Any, *_: Any) -> Exception:
     """As tblib makes one again, with its arguments alone."""
-    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+    if not isinstance(kind, _Kind) or not isinstance(attributes, dict):
         raise NotData("a device sent an exception that is none")
-    made = kind.__new__(kind)
-    made.args = tuple(str(each) for each in attributes.get("args", ()))
-    return made
+    args = attributes.get("args", ())
+    return kind(*(args if isinstance(args, tuple) else ()))
 
 
 _OF_TBLIB: dict[tuple[str, str], Any] = {
@@ -287,23 +306,47 @@ _OF_TBLIB: dict[tuple[str, str], Any] = {
 }
 
 
+_PLAIN_TYPES = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
+_CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD"})
+_NUMBERS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
+
+
 class _DataOnly(pickle.Unpickler):
+    """Lists, sets, dicts, texts and bytes have codes of their own in a message: none of their types need be called.
+
+    dask names the type of what follows, in a message that calls nothing.
+    """
+
+    def __init__(self, message: bytes, buffers: Any) -> None:
+        super().__init__(io.BytesIO(message), buffers=buffers)
+        self._calls = False
+        for operation, value, _ in pickletools.genops(message):
+            self._calls = self._calls or operation.name in _CALLS
+            # Room for as many things as its number says is made at once, in a message of a few bytes.
+            if operation.name in _NUMBERS and isinstance(value, int) and value > len(message):
+                raise NotData(f"a device sent a message of {len(message)} bytes that numbers a thing {value}")
+
     def find_class(self, module: str, name: str) -> Any:
         found = getattr(builtins, name, None) if module == "builtins" else None
-        if isinstance(found, type) and (found in _PLAIN_TYPES or issubclass(found, Exception)):
+        if isinstance(found, type) and issubclass(found, Exception):
+            return _Kind(found)
+        if found in _PLAIN_TYPES and not self._calls:
             return found
         if (module, name) in _OF_TBLIB:
             return _OF_TBLIB[module, name]
         if (module, name) == ("distributed.scheduler", "KilledWorker"):
             from distributed.scheduler import KilledWorker
 
-            return KilledWorker
+            return _Kind(KilledWorker)
         raise NotData(f"a device sent {module}.{name} where only data may come")
 
 
 def loads(data: Any, *, buffers: Any = (), **_: Any) -> Any:
     """As `pickle.loads`, for plain data."""
-    return _DataOnly(io.BytesIO(bytes(data)), buffers=buffers or None).load()
+    try:
+        return _DataOnly(bytes(data), buffers or None).load()
+    except ValueError as error:
+        raise NotData(f"a device sent what is no message: {error}") from error
 
 
 def refuse_code() -> None:
@@ -318,17 +361,33 @@ def refuse_code() -> None:
     logging.getLogger("distributed.protocol.core").setLevel(logging.CRITICAL + 1)  # a traceback for each; we say it
 
 
+_ADDRESS = re.compile(r"(tls|tcp)://(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
+
+
 def over_tls(address: str) -> str:
-    """The address of a cluster: TLS unless it says otherwise, and plain TCP on this machine alone."""
-    if "://" not in address:
-        return f"tls://{address}"
-    if address.startswith("tcp://") and not address.startswith(_LOOPBACK):
+    """The address of a cluster: TLS unless it says otherwise, and plain TCP to this machine alone.
+
+    Only `tls` and `tcp` in small letters: dask has more protocols, of which none but TLS is encrypted. This machine is
+    a number of its own, no name, for whoever answers for a name says which machine that is.
+    """
+    full = address if "://" in address else f"tls://{address}"
+    found = _ADDRESS.fullmatch(full)
+    if found is None:
+        raise StudyError(f"{address!r} is no address of a cluster: write HOST:PORT, or tls://HOST:PORT.")
+    if found[1] == "tcp" and not _is_loopback(found[2] or found[3]):
         raise StudyError(
             f"{address} is not encrypted: whoever can reach it runs what they like on the devices.\n"
             "Use tls:// with the cluster's keys (DASK_DISTRIBUTED__COMM__TLS__...), or a tunnel: tcp:// is accepted on "
             "127.0.0.1 alone."
         )
-    return address
+    return full
+
+
+def _is_loopback(place: str) -> bool:
+    try:
+        return ip_address(place).is_loopback
+    except ValueError:
+        return False
 
 
 LOOPBACK = "127.0.0.1"

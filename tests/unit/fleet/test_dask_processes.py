@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,15 +121,78 @@ def test_a_look_of_any_shape_is_told_apart_without_an_error(found: Any):
 
 @pytest.mark.parametrize(
     ("address", "used"),
-    [("10.0.0.1:8786", "tls://10.0.0.1:8786"), ("tls://x:1", "tls://x:1"), ("tcp://127.0.0.1:9", "tcp://127.0.0.1:9")],
-)
+    [("10.0.0.1:8786", "tls://10.0.0.1:8786"), ("tls://x:1", "tls://x:1"), ("tcp://127.0.0.1:9", "tcp://127.0.0.1:9"),
+     ("tcp://127.8.0.1", "tcp://127.8.0.1"), ("tcp://[::1]:9", "tcp://[::1]:9"), ("[fe80::1]:9", "tls://[fe80::1]:9")],
+)  # fmt: skip
 def test_tls_is_what_is_meant(address: str, used: str):
     assert over_tls(address) == used
 
 
-def test_plain_tcp_to_another_machine_is_refused():
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://10.0.0.1:8786", "tcp://127.0.0.1.evil.example:8786", "tcp://localhost:8786", "tcp://127.1:8786",
+     "tcp://0.0.0.0:8786", "tcp://[::ffff:10.0.0.1]:8786", "tcp://2130706433:8786"],
+)  # fmt: skip
+def test_plain_tcp_to_what_may_be_another_machine_is_refused(address: str):
     with pytest.raises(StudyError, match="not encrypted"):
-        over_tls("tcp://10.0.0.1:8786")
+        over_tls(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["tcp://127.0.0.1@evil.example", "TCP://10.0.0.1", "ws://10.0.0.1:8786", " tcp://10.0.0.1:8786",
+     "tcp://127.0.0.1:1@evil:2", "tcp://127.0.0.1/..", "tcp://127.0.0.1:9\n", "inproc://10.0.0.1/1/1", "ucx://10.0.0.1:1",
+     "tls+tcp://10.0.0.1", "tcp://[::1%eth0]:9", "wss://x:1", "tls://", "", "tcp://\uff11\uff12\uff17.0.0.1:1"],
+)  # fmt: skip
+def test_what_is_neither_tls_nor_tcp_to_a_host_and_a_port_is_refused(address: str):
+    with pytest.raises(StudyError, match="no address of a cluster"):
+        over_tls(address)
+
+
+class Called:
+    """What a device sends to have something called with arguments of its own."""
+
+    def __init__(self, made: Any, *args: Any) -> None:
+        self.parts = (made, args)
+
+    def __reduce__(self) -> Any:
+        return self.parts
+
+
+@pytest.mark.parametrize(
+    "message",
+    [pickle.dumps(Called(bytes, 525 << 20)), pickle.dumps(Called(bytearray, 525 << 20)),
+     pickle.dumps(Called(list, "x")),
+     pickle.dumps(Called(int, "9")), b"\x80\x02K\x00r\xff\xff\xff\x03.", b"K\x00p99999999\n.", b"\x80\x04\x96"],
+    ids=["bytes", "bytearray", "list", "int", "a number for a thing", "the same as text", "cut off"],
+)  # fmt: skip
+def test_a_message_of_few_bytes_makes_nothing_large(message: bytes):
+    tracemalloc.start()
+    try:
+        with pytest.raises(NotData):
+            loads(message)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_text_of_an_exception_is_no_longer_than_what_came():
+    came = loads(pickle.dumps([ValueError("x", 3, None), Called(ValueError, many_times()), KeyError(many_times())]))
+
+    assert [type(each).__name__ for each in came] == ["ValueError", "ValueError", "KeyError"]
+    assert isinstance(came[0], ValueError)
+    assert [each.args for each in came] == [("x", "3", "None"), ("...",), ("...",)]
+
+
+def test_what_an_exception_is_to_be_afterwards_is_passed_over():
+    error = ValueError("x")
+    error.args_of_mine = many_times()  # type: ignore[attr-defined]
+    error.__notes__ = [many_times()]
+
+    (came,) = loads(pickle.dumps([error]))
+
+    assert came.args == ("x",)
+    assert not vars(came)
 
 
 def bottomless() -> list[Any]:
