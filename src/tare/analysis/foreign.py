@@ -151,7 +151,7 @@ def _read(path: Path, tool: str, read: Callable[[Any], Iterator[_Row]], held: An
     try:
         for benchmark, seconds, more in read(held):
             runs.add(benchmark, seconds, **more)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
         raise StudyError(f"{path}: it looks like JSON of {tool}, but cannot be read as such: {error!r}.") from None
     if not runs.rows:
         raise StudyError(f"{path}: {tool} kept no single runs in it{_HINTS.get(tool, '')}.")
@@ -218,10 +218,10 @@ def _loadgen(path: Path, text: str) -> Foreign | None:
                 told[entry["key"]] = entry["value"]
     if "result_mean_latency_ns" not in told:
         raise StudyError(f"{path}: this log of MLPerf LoadGen has no result: the run did not come to its end.")
-    row = {BENCHMARK: str(told.get("effective_scenario", "run")), TIME: repr(told["result_mean_latency_ns"] * 1e-9)}
-    for name, key in _LOADGEN_KEYS.items():
+    row = {BENCHMARK: str(told.get("effective_scenario", "run"))}
+    for name, key in {TIME: "result_mean_latency_ns", **_LOADGEN_KEYS}.items():
         if isinstance(value := told.get(key), int | float):
-            row[name] = repr(value * 1e-9 if key.endswith("_ns") else value)
+            row[name] = repr(float(str(value)) * (1e-9 if key.endswith("_ns") else 1))  # of any number of digits
     row["valid"] = str(told.get("result_validity", ""))
     return Foreign("MLPerf LoadGen", [row])
 
@@ -251,7 +251,7 @@ def _perf_csv(path: Path, text: str) -> Foreign | None:
     rows: list[dict[str, str]] = []
     notes: tuple[str, ...] = ()
     for line in text.splitlines():
-        if line.startswith("# started on "):
+        if line.lstrip().startswith("# started on "):
             rows.append({BENCHMARK: path.stem})
         elif len(cells := line.split(",")) > 4 and cells[0].replace(".", "", 1).isdecimal():
             if cells[3].endswith("%"):

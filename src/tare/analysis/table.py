@@ -11,6 +11,7 @@ import json
 import math
 import os
 from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -29,6 +30,7 @@ from tare.records.model import Record, State, TrialRow
 
 _FIELD_BYTES = 10_000_000  # one cell of a table: more is not a table
 _MOST_LINE = 32_000_000
+_MOST_CELLS = 20_000_000  # of lines that each name what they hold: names of their own make a table of mostly nothing
 _DELIMITERS = ",;\t"
 
 
@@ -270,9 +272,9 @@ def _csv_columns(path: Path, rows: Iterator[list[str]]) -> dict[str, list[str | 
 def _check_header(path: Path, header: Sequence[str]) -> None:
     if not any(header):
         raise StudyError(f"{path}: the file is empty; it needs a header line with the names of the columns.")
-    for name in header:
-        if header.count(name) > 1:
-            raise StudyError(f"{path}:1: there are two columns named {name!r}; it is unclear which one is meant.")
+    name, times = Counter(header).most_common(1)[0]
+    if times > 1:
+        raise StudyError(f"{path}:1: there are two columns named {name!r}; it is unclear which one is meant.")
 
 
 def _read_json_lines(path: Path) -> dict[str, list[str | None]]:
@@ -282,6 +284,11 @@ def _read_json_lines(path: Path) -> dict[str, list[str | None]]:
             if line.strip():
                 rows.append(_json_row(path, number, line))
     names = dict.fromkeys(name for row in rows for name in row)
+    if len(names) * len(rows) > _MOST_CELLS:
+        raise StudyError(
+            f"{path}: {len(names):,} names in {len(rows):,} lines make more than {_MOST_CELLS:,} cells; give each "
+            "line the same names."
+        )
     return {name: [row.get(name) for row in rows] for name in names}
 
 

@@ -248,3 +248,28 @@ def test_a_file_without_lines_is_not_taken_into_memory(tmp_path, monkeypatch, na
     done = CliRunner().invoke(tare, ["compare", str(tmp_path / name), "--by", "a", "--metric", "b"])
     assert isinstance(done.exception, StudyError)
     assert f"{name}:1: this line has more than" in str(done.exception)
+
+
+def loadgen(key: str, value: str) -> str:
+    return "".join(
+        f':::MLLOG {{"key": "{name}", "value": {text}}}\n'
+        for name, text in {"effective_scenario": '"Offline"', "result_mean_latency_ns": "5000000", key: value}.items()
+    )
+
+
+ODD = {
+    "no iterations": '{"iters": [0.0], "times": [5.0]}',
+    "400 digits": '{"iters": [1.0], "times": [' + "9" * 400 + "]}",
+    "400 digits of hyperfine": '{"results": [{"command": "a", "times": [' + "9" * 400 + "]}]}",
+    "a mean of LoadGen that is a text": loadgen("result_mean_latency_ns", '"5"'),
+    "400 digits of LoadGen": loadgen("result_mean_latency_ns", "9" * 400),
+    "400 digits of a percentile": loadgen("result_50.00_percentile_latency_ns", "9" * 400),
+    "perf stat with a blank before its head": " # started on Thu\n\n1,msec,task-clock,1,100.00\n",
+}
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_numbers_that_no_benchmark_has_are_refused_in_a_sentence(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    done = CliRunner().invoke(tare, ["compare", *[str(tmp_path / "a.json")] * 2])
+    assert isinstance(done.exception, StudyError | SystemExit), done.exception

@@ -230,6 +230,13 @@ def test_a_file_that_is_no_table_is_refused_in_words(tmp_path, name, text, said)
         rows_to_compare(written(tmp_path, name, text), "platform", "step_s")
 
 
+def test_lines_that_each_name_their_own_are_no_table_of_hundreds_of_millions_of_cells(tmp_path):
+    path = written(tmp_path, "t.jsonl", "".join(f'{{"n{number}": 1}}\n' for number in range(20_000)))
+
+    with pytest.raises(StudyError, match="give each line the same names"):
+        read_table(path)
+
+
 def test_a_table_in_another_encoding_is_refused_in_words(tmp_path):
     with pytest.raises(StudyError, match="not UTF-8"):
         plain(written(tmp_path, "t.csv", csv_text([("naïve", "1", "1")]), encoding="latin-1"))
