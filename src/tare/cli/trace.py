@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -320,12 +320,14 @@ command.add_command(simulate, "simulate")
 
 
 NAMED = 20  # lines that are not of the tool are named up to so many; all of them are counted
+MOST_LINE = 1 << 16  # characters; a line of the largest board has some hundred
+MOST_ROWS = 100_000  # of a table, which is held whole to be aligned: a day and more, one line a second
 
 
 @command.command("tegrastats")
 @click.argument("log", metavar="FILE", type=click.File("r", encoding="utf-8-sig", errors="replace"))
 @json_option
-def tegrastats(log: Iterable[str], as_json: bool) -> None:
+def tegrastats(log: TextIO, as_json: bool) -> None:
     """Read a log of NVIDIA's tegrastats, of any Jetson, as the probes would have read it; `-` reads a pipe.
 
     With --json it prints one JSON object for each line of the log: bytes, hertz, watts, degrees Celsius, and shares
@@ -334,24 +336,29 @@ def tegrastats(log: Iterable[str], as_json: bool) -> None:
     from tare.drivers.sensors import parse_line
     from tare.report.text.kernel import tegrastats_table
 
-    strange: list[tuple[int, str]] = []
+    named: list[tuple[int, str]] = []
     rows: list[tuple[int, dict[str, Any]]] = []
-    found = 0
-    for number, text in enumerate(log, start=1):
+    found = strange = 0
+    for number, text in enumerate(iter(lambda: log.readline(MOST_LINE), ""), start=1):
+        if len(text) == MOST_LINE:
+            raise TareError(f"line {number} has more than {MOST_LINE:,} characters: this is no log of tegrastats.")
         line = parse_line(text)
         if line is None:
-            strange.append((number, text.strip()))
+            strange += 1
+            named += [(number, text.strip())] * (len(named) < NAMED)
             continue
         found += 1
+        if len(rows) == MOST_ROWS:
+            raise TareError(f"this log has more than {MOST_ROWS:,} lines, too many for one table: --json has no limit.")
         if as_json:  # at once: the log may be a pipe
             print_json(line, compact=True)
         else:
             rows.append((number, line))
     if rows:
         click.echo(tegrastats_table(rows, width()))
-    for number, text in strange[:NAMED]:
+    for number, text in named:
         say(f"line {number} is not of tegrastats: {text[:60]!r}")
     if strange:
-        say(f"{len(strange)} of {len(strange) + found} lines are not of tegrastats, and were passed over.")
+        say(f"{strange} of {strange + found} lines are not of tegrastats, and were passed over.")
     if not found:
         raise TareError("there is no line of tegrastats in this log; one begins like `RAM 534/3964MB (lfb 98x4MB)`.")

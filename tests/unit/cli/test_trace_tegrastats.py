@@ -46,3 +46,20 @@ def test_a_log_of_something_else_is_an_error_and_prints_no_data(tmp_path):
     done = replay("tegrastats", tmp_path / "log", "--json", code=1)
     assert done.stdout == ""
     assert "no line of tegrastats" in done.stderr
+
+
+def test_a_line_without_an_end_is_refused_and_not_taken_into_memory():
+    assert "line 1 has more than 65,536 characters" in replay("tegrastats", "/dev/zero", code=1).stderr
+
+
+def test_a_table_of_too_many_lines_is_refused_and_json_has_no_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr("tare.cli.trace.MOST_ROWS", 6)
+    assert "more than 6 lines, too many for one table" in replay("tegrastats", LOG, code=1).stderr
+    assert len(replay("tegrastats", LOG, "--json").stdout.splitlines()) == 7
+
+
+def test_of_many_lines_of_something_else_twenty_are_kept_to_be_named(tmp_path):
+    (tmp_path / "log").write_text(LOG.read_text() + "nothing\n" * 100)
+    talk = replay("tegrastats", tmp_path / "log", "--json").stderr
+    assert talk.count("is not of tegrastats") == 20
+    assert "108 of 115 lines are not of tegrastats" in talk
