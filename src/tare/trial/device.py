@@ -202,7 +202,7 @@ class DeviceLock:
 def in_use(state: Path, device: str) -> str | None:
     """Who has the device now, in a sentence; None where nobody has. Takes nothing."""
     path, place = lock_dir(state) / f"{device}.lock", processes.lock_folder()
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
         reported = json.loads(path.read_bytes())
         if Owner(int(reported["pid"]), int(reported["started"])).is_alive():
             run = f", run {str(reported['run'])[:200]!r}" if reported.get("run") else ""

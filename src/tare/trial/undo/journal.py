@@ -85,7 +85,10 @@ def unseal(line: bytes) -> dict[str, Any] | None:
     match = _SEALED.match(line)
     if match is None or f"{zlib.crc32(match[1] + b'}'):08x}" != match[2].decode():
         return None
-    content = json.loads(match[1] + b"}")
+    try:
+        content = json.loads(match[1] + b"}")
+    except (ValueError, RecursionError):
+        return None
     return content if isinstance(content, dict) else None
 
 
@@ -95,7 +98,7 @@ def entry_from(content: Mapping[str, Any]) -> Entry | Retirement:
     if kind == "retire":
         return Retirement(seq, _whole(content["retires"]))
     who = _text(content["boot_id"]), _text(content["owner"]), _text(content["run"])
-    stamp = Stamp(*who, time_s=float(content["time_s"]))
+    stamp = Stamp(*who, time_s=_moment(content["time_s"]))
     if kind == "site":
         return SiteEntry(seq, stamp, _name(content["platform"]), _name(content["site"]))
     if kind != "knob":
@@ -118,6 +121,12 @@ def _whole(value: object) -> int:
     return value
 
 
+def _moment(value: object) -> float:
+    if not isinstance(value, int | float) or not 0 <= value < YEAR_10000_S:
+        raise ValueError(f"{value!r} is not a moment")
+    return float(value)
+
+
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{value!r} is not text")
@@ -132,6 +141,7 @@ def _name(value: object) -> str:
 
 
 FILE = "undo.jsonl"
+YEAR_10000_S = 253_402_300_800  # no calendar reaches further
 RESERVE_BYTES = 16 << 10  # kept free after each note, so that a full disk cannot stop the lines that retire it
 COMPACT_BYTES = 16 << 10  # a study of thousands of trials must not read a journal of megabytes at each of them
 _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zlib
 from pathlib import Path
 
 import pytest
@@ -223,10 +224,23 @@ def test_a_line_that_is_whole_but_not_ours_is_ignored(tmp_path: Path):
         {**record, "knob": "cpu"},
         {**record, "kind": "site", "platform": "docker", "site": "../../../home"},
         {"device": DEVICE},
+        {**record, "time_s": 10**400},
+        {**record, "time_s": 1e300},
+        {**record, "time_s": -1},
+        {**record, "time_s": "0"},
     ]
     journal.path.write_bytes(whole + b"".join(map(seal, forged)))
     assert len(pending(journal)) == 3
-    assert [problem.split(" of ")[0] for problem in journal.problems] == [f"line {n}" for n in range(4, 11)]
+    assert [problem.split(" of ")[0] for problem in journal.problems] == [f"line {n}" for n in range(4, 15)]
+
+
+def test_a_number_of_more_digits_than_python_reads_is_damage(tmp_path: Path):
+    journal, whole = three(tmp_path)
+    body = b'{"seq":1,"time_s":' + b"9" * 5000 + b"}"
+    crc = f"{zlib.crc32(body):08x}".encode()
+    journal.path.write_bytes(body[:-1] + b',"crc":"' + crc + b'"}\n' + whole)
+    assert len(pending(journal)) == 3
+    assert journal.problems == [f"line 1 of {journal.path} is damaged; it was ignored."]
 
 
 def test_a_line_of_another_device_is_ignored(tmp_path: Path):
