@@ -170,7 +170,7 @@ def _watch_in_browser(watched: Sequence[Watched], port: int) -> None:
     try:
         import uvicorn
 
-        from tare.report.live.app import make_app
+        from tare.report.live.app import MOST_WAITING, Door, make_app
     except ImportError:
         raise ObstacleError(
             f"the dashboard needs starlette and uvicorn: `{pip_install('serve')}`; `--tui` does without."
@@ -182,8 +182,8 @@ def _watch_in_browser(watched: Sequence[Watched], port: int) -> None:
         say(f"watching on http://127.0.0.1:{door.getsockname()[1]}/?token={token}")
         say("Ctrl-C ends the dashboard, not the run.")
         config = uvicorn.Config(
-            make_app(watched, token), log_level="error", access_log=False, server_header=False,
-            timeout_graceful_shutdown=1, lifespan="off",
+            make_app(watched, token), http=Door, backlog=MOST_WAITING, log_level="error", access_log=False,
+            server_header=False, timeout_graceful_shutdown=1, lifespan="off",
         )  # fmt: skip
         with suppress(KeyboardInterrupt):
             uvicorn.Server(config).run(sockets=[door])

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import ipaddress
 import json
+import math
 import re
 import secrets
 import time
@@ -19,8 +20,9 @@ from urllib.parse import parse_qs
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tare.report.figure import available, script
 from tare.report.html import templates
@@ -155,35 +157,92 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
+# Who may knock: only loopback is listened on, and there any program, with any address of it, can open connections.
+
+REQUEST_WITHIN_S = 10.0
+MOST_WAITING = 64  # connections that have not asked for anything yet, or again
+
+
+class Door(H11Protocol):
+    """A connection that does not ask is closed in the end, or when there are too many such: the oldest goes first."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._timer: asyncio.TimerHandle | None = None
+        self._since_s = time.monotonic()
+
+    @property
+    def _waits(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._mind()
+        waiting = [each for each in self.connections if isinstance(each, Door) and each._waits]
+        if len(waiting) > MOST_WAITING:
+            min(waiting, key=lambda each: each._since_s).transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._mind()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._since_s = time.monotonic()
+        self._mind()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop_timer()
+
+    def _mind(self) -> None:
+        if not self._waits:
+            self._stop_timer()
+        elif self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_WITHIN_S, self.transport.abort)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
 PERIOD_S = 1.0
 _REST = 5.0  # times as long as a look takes: thousands of trials are looked at less often
 _CALM_S = 15.0  # so often something is said although nothing has changed, so that a dead line is noticed
+
+
+class _Look:
+    """What one look found, for all who ask while it is fresh: a hundred of them cost what one does."""
+
+    def __init__(self, look: Callable[[], str], eye: ThreadPoolExecutor, period_s: float) -> None:
+        self._take, self._eye, self._period_s = look, eye, period_s
+        self._one_at_a_time = asyncio.Lock()
+        self._text, self._fresh_until_s = "", -math.inf
+        self.rests_s = period_s
+
+    async def now(self) -> str:
+        """What there is, looked at in a thread, so that nobody waits for a slow disk."""
+        async with self._one_at_a_time:
+            if (start_s := time.monotonic()) >= self._fresh_until_s:
+                self._text = await asyncio.get_running_loop().run_in_executor(self._eye, self._take)
+                end_s = time.monotonic()
+                self.rests_s = max(self._period_s, _REST * (end_s - start_s))
+                self._fresh_until_s = end_s + self.rests_s
+            return self._text
 
 
 class Looks:
     """The newest look at every store, shared by all viewers: two of them cost what one does, none cost nothing."""
 
     def __init__(self, stores: Sequence[Watched], period_s: float = PERIOD_S) -> None:
-        self._stores, self._period_s = stores, period_s
-        self._eye = ThreadPoolExecutor(1)
+        eye = ThreadPoolExecutor(1)  # one thread, for stores stay open
+        self.state = _Look(lambda: json.dumps([each.look() for each in stores], allow_nan=False), eye, period_s)
+        self.numbers = _Look(lambda: as_openmetrics(each.numbers() for each in stores), eye, period_s)
         self._viewers = 0
         self._task: asyncio.Task[None] | None = None
         self._text, self._number = "", 0
         self._changed = asyncio.Condition()
-
-    async def now(self) -> str:
-        """What there is, looked at in a thread, so that nobody waits for a slow disk; in one, for stores stay open."""
-        return await asyncio.get_running_loop().run_in_executor(self._eye, self._look)
-
-    def _look(self) -> str:
-        return json.dumps([store.look() for store in self._stores], allow_nan=False)
-
-    async def numbers(self) -> str:
-        """Counts and verdicts as OpenMetrics text."""
-        return await asyncio.get_running_loop().run_in_executor(self._eye, self._count)
-
-    def _count(self) -> str:
-        return as_openmetrics(store.numbers() for store in self._stores)
 
     async def stream(self) -> AsyncIterator[str]:
         """Server-sent events: the state at once, then each change."""
@@ -191,7 +250,7 @@ class Looks:
         if self._task is None:
             self._task = asyncio.create_task(self._keep_looking())
         try:
-            yield f"data: {await self.now()}\n\n"
+            yield f"data: {await self.state.now()}\n\n"
             seen = self._number
             while True:
                 async with self._changed:
@@ -206,12 +265,9 @@ class Looks:
                 self._task = None
 
     async def _keep_looking(self) -> None:
-        took_s = 0.0
         while True:
-            await asyncio.sleep(max(self._period_s, _REST * took_s))
-            start_s = time.monotonic()
-            text = await self.now()
-            took_s = time.monotonic() - start_s
+            await asyncio.sleep(self.state.rests_s)
+            text = await self.state.now()
             if text != self._text:
                 async with self._changed:
                     self._text, self._number = text, self._number + 1
@@ -228,13 +284,13 @@ def make_app(stores: Sequence[Watched], token: str, period_s: float = PERIOD_S) 
         return HTMLResponse(text, headers={"content-security-policy": policy(nonce)})
 
     async def data(request: Request) -> Response:
-        return JSONResponse(json.loads(await looks.now()))
+        return Response(await looks.state.now(), media_type="application/json")
 
     async def events(request: Request) -> Response:
         return StreamingResponse(looks.stream(), media_type="text/event-stream")
 
     async def metrics(request: Request) -> Response:
-        return Response(await looks.numbers(), headers={"content-type": CONTENT_TYPE})
+        return Response(await looks.numbers.now(), headers={"content-type": CONTENT_TYPE})
 
     routes = [Route("/", page), Route("/data", data), Route("/events", events), Route("/metrics", metrics)]
     return Guard(Starlette(routes=routes), token)
