@@ -100,6 +100,8 @@ _LOOKS = {
     "root": _root,
     "tracefs": _tracefs,
     "busybox": _command("busybox"),
+    "docker command": _command("docker"),
+    "podman command": _command("podman"),
     "strace": _command("strace"),
     "trace-cmd": _command("trace-cmd"),
     "perf": lambda: [*_command("perf")(), *_root()],
