@@ -22,6 +22,7 @@ from tare.analysis.why.causes import (
     phases,
     without,
 )
+from tare.analysis.why.proof import level_of
 from tare.base.errors import TareError
 from tare.base.rulings import Ruling
 from tare.report.text.why import Told, answer_lines, answer_text
@@ -346,3 +347,40 @@ def test_ratios_far_from_one_are_written_with_the_digits_that_they_have():
     told = answer_text(found, QUOTA, 100, verbose=True)
     assert "0.0015x [0.0015, 0.0015]" in told
     assert "1.48x" in told
+
+
+def test_of_a_rate_the_lower_side_is_the_slower_one_and_what_restores_it_is_the_cause():
+    roles = {role: ROLES[role] for role in (QUICK, SLOW, without("cpu_quota"), without("threads"))}
+    rates = {QUICK: 100.0, SLOW: 50.0, without("cpu_quota"): 99.0, without("threads"): 50.0}
+    noise = random.Random(1)
+    made = [
+        record(
+            block=block, step_s=None, settings=roles[role], metrics={"throughput": rate * (1 + noise.gauss(0, 0.01))}
+        )
+        for block in range(6)
+        for role, rate in rates.items()
+    ]
+    found = answer([Wave(made, roles)], margin=0.05, metric="throughput")
+
+    assert found.total.verdict == "slower" and found.total.effect == pytest.approx(1.0, abs=0.05)
+    assert {each.cause: each.outcome for each in found.tried} == {"cpu_quota": "the cause", "threads": "not it"}
+    assert round(found.total.ours.value) == 50 and round(found.total.theirs.value) == 100
+
+
+def test_a_suspect_that_is_tried_twice_is_judged_more_strictly_the_second_time():
+    times = {QUICK: 1.0, SLOW: 2.0, without("threads"): 2.0}
+    wave = Wave(trials(times), {role: ROLES[role] for role in times})
+    once, twice = (answer([wave] * count, margin=0.05).tried[0].removed.confidence for count in (1, 2))
+
+    assert 1 - twice == pytest.approx((1 - once) / 3)
+
+
+def test_where_two_figures_are_judged_they_share_what_may_be_wrong():
+    times = {QUICK: 1.0, SLOW: 2.0}
+    wave = Wave(trials(times), {role: ROLES[role] for role in times})
+    step, whole = (
+        answer([wave], margin=0.05, metric=name, share=share).total.confidence
+        for name, share in (("step_mean_s", 0.75), ("wall_s", 0.25))
+    )
+
+    assert (1 - step) + (1 - whole) == pytest.approx(level_of(12))

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from tare.analysis.compare import Contest, judge
 from tare.analysis.labels import text
-from tare.analysis.model import Comparison, Difference, Measurement
+from tare.analysis.model import Comparison, Difference, Measurement, direction_of
 from tare.analysis.parity import differences, flat
 from tare.analysis.selection import without_throttled_alone
 from tare.analysis.statistics import median_estimate
@@ -271,13 +271,14 @@ class Wave:
 
 def answer(
     waves: Sequence[Wave], *, margin: float, metric: str | None = None, bundles: Collection[str] = (),
-    most: int = MOST_BLOCKS,
+    most: int = MOST_BLOCKS, share: float = 1.0,
 ) -> Answer:  # fmt: skip
-    """What the trials of both sides, and of each intervention, show; `most`: blocks that a wave may have.
+    """What the trials of both sides, and of each intervention, show; `most`: blocks that a wave may have; `share`: of
+    what the whole cost may be wrong in, where another metric is judged too.
 
     All trials are one table (see proof.py): a side that several waves have is one side of it, and all tell the scatter.
-    Each suspect has its part of what all may be wrong, by the order in which they were tried. `bundles`: causes whose
-    removal exchanges many things at once, which are located and never named.
+    Each trial of a suspect has its part of what all may be wrong, by the order in which they were tried. `bundles`:
+    causes whose removal exchanges many things at once, which are located and never named.
     """
     name = metric or judged_metric([record for wave in waves for record in wave.records])
     held = [each for n, wave in enumerate(waves) for each in _timed(wave.records, name, str(n))]
@@ -292,7 +293,7 @@ def answer(
         mine, other = (_side(wave.roles.get(role), wave.records) for role in (ours, theirs))
         if not sides >= {mine, other} or mine == other:
             return None
-        level = level_of(most, suspect)
+        level = level_of(most, suspect, share)
         return table.compared(mine, other, (ours, theirs), metric=name, margin=margin, level=level, unit=unit)
 
     whole = next(wave for wave in waves if wave.is_whole)
@@ -300,17 +301,17 @@ def answer(
     if total is None:
         raise TareError("both sides are the same.")
     found: dict[str, Tried] = {}
-    places: dict[str, int] = {}
+    place = 0
     for wave in waves:  # who was tried twice is told by the second time, when a larger cost had been removed
         for cause in wave.causes():
-            place = places.setdefault(cause, len(places) + 1)
+            place += 1
             base = total if wave.is_whole else judged(wave, SLOW, QUICK)
             three = [judged(wave, *pair, place) for pair in _questions(cause)]
             same = wave.are_same(without(cause), QUICK)
             ends = [_side(whole.roles[role], whole.records) for role in (SLOW, QUICK)]
             at = [_side(wave.roles.get(role), wave.records) for role in (SLOW, without(cause))]
-            share = table.share(ends[0], ends[1], at[0], at[1], level_of(most, place))
-            each = _tried(cause, three, share, total, base or total, alone=wave.is_whole, same=same)
+            gone = table.share(ends[0], ends[1], at[0], at[1], level_of(most, place))
+            each = _tried(cause, three, gone, total, base or total, alone=wave.is_whole, same=same)
             costs = cause in bundles and each.outcome in ("the cause", "a part")
             found[cause] = replace(each, outcome="located") if costs else each
     return Answer(name, total, tuple(found.values()), _cured(waves[-1], found, judged(waves[-1], SLOW, QUICK)), most)
@@ -357,7 +358,8 @@ def _timed(records: Sequence[Record], metric: str, wave: str) -> list[Timed]:
     """The trials that have this figure. Blocks are a wave's own."""
     fit = usable_trials(records, lambda each: _fitness(each) if each.metrics.get(metric, 0) > 0 else 0, repeats=False)
     cool = without_throttled_alone(fit)
-    return [Timed(f"{wave}.{each.block}", _of_record(each), math.log(each.metrics[metric])) for each in cool]
+    sign = -1.0 if direction_of(metric).rises else 1.0
+    return [Timed(f"{wave}.{each.block}", _of_record(each), sign * math.log(each.metrics[metric])) for each in cool]
 
 
 def _of_record(record: Record) -> str:
@@ -510,7 +512,7 @@ def pair(stores: Mapping[str, Sequence[Record]], *, margin: float, metric: str |
     sides = {one: groups[0][work], other: groups[1][work]}
     name = metric or judged_metric([*sides[one], *sides[other]])
     total = _judged(one, other, sides, name, margin)
-    slow, quick = (one, other) if (total.effect or 0.0) >= 0 else (other, one)
+    slow, quick = (one, other) if (total.harm or 0.0) >= 0 else (other, one)
     total = _judged(slow, quick, sides, name, margin)
     ours, theirs = sides[slow], sides[quick]
     return Pair(

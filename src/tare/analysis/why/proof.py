@@ -44,15 +44,17 @@ def looks(most: int) -> tuple[int, ...]:
     return (*found, most)
 
 
-def level_of(most: int, suspect: int = 0) -> float:
-    """How often one interval may be wrong; `suspect` is the place of a suspect in the order of trial, from 1 on."""
-    share = 1.0 if suspect == 0 else 1 / (suspect * (suspect + 1))
+def level_of(most: int, suspect: int = 0, share: float = 1.0) -> float:
+    """How often one interval may be wrong; `suspect` is the place of a trial of a suspect in the order of all of them,
+    from 1 on: one that is tried twice has two. `share`: of what may be wrong, where two figures are judged."""
+    if suspect:
+        share = 1 / (suspect * (suspect + 1))
     return WRONG * share / len(looks(most))
 
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """One trial: the block that it ran in, its side, and the logarithm of its time."""
+    """One trial: the block that it ran in, its side, and the logarithm of its time, or of one over its rate."""
 
     block: Hashable
     side: Hashable
@@ -156,9 +158,9 @@ class Table:
         shift = self.shift(ours, theirs)
         reach = None if shift is None else shift.interval(level)
         low, high = (None, None) if reach is None else (_share_of(reach[0]), _share_of(reach[1]))
-        direction = direction_of(metric)
+        sign = -1.0 if direction_of(metric).rises else 1.0  # half the rate is twice the time
         blocks = [{each.block for each in self._trials if each.side == side} for side in (ours, theirs)]
-        values = [[math.exp(each.log) for each in self._trials if each.side == side] for side in (ours, theirs)]
+        values = [[math.exp(sign * each.log) for each in self._trials if each.side == side] for side in (ours, theirs)]
         medians = [median_estimate(each) if each else None for each in values]
         return Comparison(
             metric=metric,
@@ -167,7 +169,7 @@ class Table:
             effect=None if shift is None else _share_of(shift.centre),
             low=low,
             high=high,
-            verdict="cannot_tell" if low is None or high is None else word(low, high, margin, direction.rises),
+            verdict="cannot_tell" if low is None or high is None else word(low, high, margin, rises=False),
             margin=margin,
             n=len(blocks[0] & blocks[1]),
             mde=None,
@@ -176,7 +178,6 @@ class Table:
             confidence=1 - level,
             ours=medians[0],
             theirs=medians[1],
-            direction=direction,
             unit=unit,
         )
 

@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from tare.report.text.why import Told
 
 
+_OF_THE_STEP = (
+    0.75  # of what may be wrong: the rest is for the whole run, which is judged where the mean step is not slow
+)
+
+
 class Stopped(KeyboardInterrupt):
     """The user ended the run; what the study that was running has left."""
 
@@ -80,6 +85,7 @@ class Trying:
 
         self._folder, self._work, self._python = folder, work, python
         self.repeat, self.margin, self.metric = repeat, margin, metric
+        self._is_given = metric is not None  # else two figures are judged: see `answer`
         self.most = 2 * repeat  # blocks of a wave, where fewer leave it open
         # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
         in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
@@ -107,14 +113,17 @@ class Trying:
 
     def answer(self, waves: Sequence[Wave] | None = None) -> Answer:
         """What all waves show. A whole run that is surely slower counts where the mean step is not."""
-        from tare.analysis.why.causes import WHOLE, answer, judged_metric
+        from tare.analysis.why.causes import STEP, WHOLE, answer, judged_metric
 
         waves = self.waves if waves is None else waves
-        name = self.metric or judged_metric([record for wave in waves for record in wave.records])
+        records = [record for wave in waves for record in wave.records]
+        name = self.metric or judged_metric(records)
         judged = partial(answer, waves, margin=self.margin, bundles=self._bundles, most=self.most)
-        found = judged(metric=name)
+        if self._is_given or not any(STEP in record.metrics for record in records):
+            return judged(metric=name)
+        found = judged(metric=name, share=_OF_THE_STEP if name == STEP else 1 - _OF_THE_STEP)
         if self.metric is None and name != WHOLE and found.total.verdict != "slower":
-            whole = judged(metric=WHOLE)
+            whole = judged(metric=WHOLE, share=1 - _OF_THE_STEP)
             if whole.total.verdict == "slower" or (whole.is_open and not found.is_open):
                 return whole
         return found
@@ -127,7 +136,7 @@ class Trying:
 
     def search(self, search: Search, work: dict[str, Any], metric: str) -> Answer:
         """The interventions between two sides that were recorded before, with this workload."""
-        self._work, self.quick, self.metric = work, search.quick, metric
+        self._work, self.quick, self.metric, self._is_given = work, search.quick, metric, True
         return self.tried(search)
 
     def tried(self, search: Search) -> Answer:

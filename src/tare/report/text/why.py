@@ -251,9 +251,9 @@ def _tests(each: Tried) -> tuple[str, str, str]:
 
 def times_text(found: Comparison) -> str:
     """An effect as people say it: `2.1x slower` from half as much again on, else `12 % slower`."""
-    if found.effect is None:
+    if found.effect is None or found.harm is None:
         return "not known"
-    word = "slower" if found.effect > 0 else "faster"
+    word = "slower" if found.harm > 0 else "faster"
     if abs(found.effect) >= 0.5:
         times = 1 + found.effect if found.effect > 0 else 1 / (1 + found.effect)
         return f"{times:.0f}x {word}" if times >= 10 else f"{times:.2g}x {word}"
