@@ -51,11 +51,13 @@ def launch(argv):
     """Run the command to its end; what it cost, as plain data."""
     start_ns = now_ns()
     pid = _start(argv)
-    _, status, usage = os.wait4(pid, 0)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until it is reaped, the kernel still tells what it waited for
     end_ns = now_ns()
+    waited = waits(read("/proc/%d/schedstat" % pid))
+    _, status, usage = os.wait4(pid, 0)
     for number in _FORWARDED:
         signal.signal(number, signal.SIG_IGN)  # there is nobody to stop any more, and its pid may be another's soon
-    return {
+    counted = {
         "start_ns": start_ns,
         "end_ns": end_ns,
         "wall_s": (end_ns - start_ns) / 1e9,
@@ -69,6 +71,13 @@ def launch(argv):
         "max_rss_bytes": usage.ru_maxrss * 1024,
         "exit": 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
     }
+    return dict(counted, **waited)
+
+
+def waits(schedstat):
+    """How long a process was ready to run and had no core: its first thread, for others are gone by now."""
+    words = schedstat.split()
+    return {"run_queue_s": int(words[1]) / 1e9} if len(words) == 3 else {}
 
 
 def _start(argv):

@@ -250,3 +250,11 @@ def test_a_sitecustomize_is_not_left_out_where_our_start_up_file_does_not_run():
 
     assert isinstance(found, Suspicion)
     assert found.without is None and "start-up file" in found.untried
+
+
+def test_who_waits_for_a_core_does_not_wait_for_the_network():
+    slow = Side("docker", "docker", {}, {}, {"wall_s": 10, "cpu_s": 4, "run_queue_s": 5.9, "cpu_system_s": 1})
+    quick = Side("bare metal", "bare", {}, {}, {"wall_s": 4.2, "cpu_s": 4, "run_queue_s": 0.1, "cpu_system_s": 1})
+
+    assert isinstance(cause("network").examine(slow, quick), RuledOut)
+    assert isinstance(cause("network").examine(replace(slow, metrics={"wall_s": 2, "cpu_s": 9}), quick), NotLooked)

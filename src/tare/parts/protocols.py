@@ -27,6 +27,7 @@ from pydantic_core import CoreSchema
 
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, Job, Scope, Site
+from tare.base.ledger import ledger
 from tare.base.rulings import Ruling
 from tare.base.text import with_options
 from tare.base.units import Channel
@@ -554,6 +555,10 @@ class Side:
         words = [str(word) for word in self.facts.get("command.words") or ()]
         return with_options(words, self.fields.get("arguments") or {}) if words else ()
 
+    def spent(self) -> dict[str, float]:
+        """Seconds of a run by what they went to (ledger.py); nothing where they were not counted."""
+        return ledger(self.metrics)
+
     @property
     def cores(self) -> float | None:
         """How many cores' worth of CPU time it may use, by quota, cpuset and what the device and the load leave it."""
@@ -575,6 +580,7 @@ class Suspicion:
     guess: bool = False  # suspected by its kind alone: no difference of the two sides was seen
     bundle: bool = False  # the change exchanges many things at once: it tells where the cost is, not what costs
     given: bool = False  # by an option of the user's: always tried
+    spends: tuple[str, ...] = ()  # as of its cause, where the evidence says more
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,6 +597,8 @@ class Cause(Part):
     """A few words that go after `it is`: `the CPU quota`."""
     phases: ClassVar[frozenset[str]] = frozenset({"compute"})
     """What it slows down: `start`, `data`, `compute`, `gpu`, `tail`."""
+    spends: ClassVar[frozenset[str]] = frozenset()
+    """Which entries of the ledger grow by it (ledger.py); where it may be any, none are named."""
     option: ClassVar[str] = ""
     """The field of a platform that brings it, such as `quota`: whoever gives it has it tried."""
     weakens: ClassVar[bool] = False

@@ -7,10 +7,11 @@ of it, until the cost is explained or nobody is left to suspect.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, cast
 
+from tare.base.ledger import growth
 from tare.base.text import options_in, share_text
 from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
@@ -158,6 +159,7 @@ def cause_of(name: str) -> type[Cause]:
 def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None) -> Suspects:
     """What each cause of the catalogue finds; `shares`: how much of the cost each part of the run has, if known."""
     held, ruled_out, not_looked = {}, {}, {}
+    grown = growth(slow.spent(), quick.spent())
     for name in names("causes"):
         cause = cause_of(name)
         found = _with_given(cause, slow, quick, cause().examine(slow, quick))
@@ -171,7 +173,8 @@ def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None)
             where = f"the {largest}, where {share_text(min(1.0, share)).lstrip('+')} of the cost is"
             ruled_out[name] = f"{found.evidence.rstrip('.')}; but it cannot slow down {where}."
         else:
-            held[name] = replace(found, weight=found.weight * (0.5 + 0.5 * fits))
+            touched = touching(found.spends or cause.spends, grown)
+            held[name] = replace(found, weight=found.weight * (0.5 + 0.5 * fits) * (0.4 + 0.6 * touched))
     return Suspects(dict(sorted(held.items(), key=lambda pair: -pair[1].weight)), ruled_out, not_looked)
 
 
@@ -214,6 +217,11 @@ def fitting(phases: frozenset[str], shares: Mapping[str, float]) -> float:
         return 1.0
     fits = sum(share for part, share in known.items() if PARTS[part] & phases)
     return fits / sum(known.values())
+
+
+def touching(spends: Collection[str], grown: Mapping[str, float]) -> float:
+    """How much of what grew in the ledger this can make grow, 0 to 1; all of it where nobody knows."""
+    return sum(share for name, share in grown.items() if name in spends) if spends and grown else 1.0
 
 
 @dataclass

@@ -46,7 +46,22 @@ def test_it_writes_down_what_the_command_cost(result: Path) -> None:
     assert said["max_rss_bytes"] > 30 << 20
     assert said["minor_faults"] > 1000
     assert {"major_faults", "voluntary_switches", "involuntary_switches"} <= said.keys()
+    assert 0 <= said["run_queue_s"] < said["wall_s"]
     assert [path.name for path in result.parent.iterdir()] == ["result.json"]
+
+
+def test_a_process_that_shares_its_core_waits_for_it(result: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    burn = f"import os, time\nos.sched_setaffinity(0, [{core}])\nwhile time.process_time() < 0.4: pass"
+    with subprocess.Popen([sys.executable, "-c", burn.replace("0.4", "9")]) as neighbour:
+        try:
+            launched(result, sys.executable, "-c", burn)
+        finally:
+            neighbour.kill()
+    said = json.loads(result.read_text())
+
+    assert said["run_queue_s"] > 0.1
+    assert said["run_queue_s"] <= said["wall_s"] - said["cpu_user_s"] - said["cpu_system_s"] + 0.05
 
 
 def test_output_input_folder_and_environment_are_the_commands_own(result: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
 from tare.analysis.why.proof import Share, Table, Timed, level_of
 from tare.base.errors import StudyError, TareError
+from tare.base.ledger import OF_LAUNCHER, ledger
 from tare.base.text import natural_key, script_and_options, unit_of
 from tare.records.model import Record, grouped, is_usable, usable_trials
 
@@ -194,13 +195,19 @@ def words_of(record: Record) -> list[str]:
 
 
 def metrics_of(records: Sequence[Record]) -> dict[str, float]:
-    """The median of each figure over the trials of one side."""
-    names = dict.fromkeys(name for record in records for name in record.metrics)
+    """The median of each figure over the trials of one side, with what the launcher counted for the ledger alone."""
+    known = [{**_counted(record), **record.metrics} for record in records]
+    names = dict.fromkeys(name for each in known for name in each)
     return {
         name: median_estimate(values).value
         for name in names
-        if (values := [record.metrics[name] for record in records if math.isfinite(record.metrics.get(name, math.nan))])
+        if (values := [each[name] for each in known if math.isfinite(each.get(name, math.nan))])
     }
+
+
+def _counted(record: Record) -> dict[str, float]:
+    counted = record.facts.get("counted") or {}
+    return {name: float(counted[name]) for name in OF_LAUNCHER if isinstance(counted.get(name), int | float)}
 
 
 def phases(slow: Mapping[str, float], quick: Mapping[str, float], metric: str = WHOLE) -> tuple[Phase, ...]:
@@ -220,9 +227,19 @@ def phases(slow: Mapping[str, float], quick: Mapping[str, float], metric: str = 
         elif parts and all(WHOLE in side for side in both):
             steps = [side["steps"] * side.get(STEP, 0.0) for side in both]
             parts.append(("start-up", quick[WHOLE] - steps[0], slow[WHOLE] - steps[1]))
-    if not parts and all(0 < side.get("cpu_s", 0.0) <= side.get(WHOLE, 0.0) for side in both):  # nothing was marked
-        used = [side["cpu_s"] for side in both]
-        parts = [("cpu", used[0], used[1]), ("wait", quick[WHOLE] - used[0], slow[WHOLE] - used[1])]
+    if not parts:  # nothing was marked
+        spent = [ledger(side) for side in both]
+        return phases_of(spent[1], spent[0]) if all("wait" in each for each in spent) else ()
+    return _phases(parts)
+
+
+def phases_of(slow: Mapping[str, float], quick: Mapping[str, float]) -> tuple[Phase, ...]:
+    """Of two ledgers, the entries that both have and that grew."""
+    return _phases([(name, quick[name], slow[name]) for name in slow if name in quick])
+
+
+def _phases(parts: Sequence[tuple[str, float, float]]) -> tuple[Phase, ...]:
+    """Those that have a share of what all are longer by, the largest first."""
     more = sum(max(0.0, after - before) for _, before, after in parts)
     if more <= 0:
         return ()

@@ -8,7 +8,6 @@ import math
 from typing import ClassVar
 
 from tare.base.text import size_text
-from tare.parts.causes.cpu import stopped_s
 from tare.parts.causes.variables import ALLOCATION, env_cure, suspected_variables
 from tare.parts.protocols import Cause, Json, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
@@ -19,6 +18,7 @@ class RootFiles(Cause):
     """The container's file system: small files through an overlay, a FUSE mount, or a share of another machine."""
 
     title: ClassVar[str] = "the container's file system"
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -66,6 +66,7 @@ class ColdLayers(Cause):
     """A cold page cache: libraries and interpreter of an image are read from the disk, as after a pull or a reboot."""
 
     title: ClassVar[str] = "a cold page cache for the image's layers"
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
@@ -92,6 +93,7 @@ class IoLimit(Cause):
     """The I/O limit: what is not in the page cache is read no faster than it allows."""
 
     title: ClassVar[str] = "the I/O limit"
+    spends: ClassVar[frozenset[str]] = frozenset({"wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
     option: ClassVar[str] = "io_rate"
 
@@ -99,7 +101,7 @@ class IoLimit(Cause):
         rate = slow.fields.get("io_rate")
         if not rate or rate == quick.fields.get("io_rate"):
             return RuledOut("it was started without a limit on its reads and writes, or both sides with the same.")
-        waited, others = (side.metrics.get("wall_s", 0.0) - side.metrics.get("cpu_s", 0.0) for side in (slow, quick))
+        waited, others = (side.spent().get("wait", 0.0) for side in (slow, quick))
         waits = f"; it waited for {waited:.1f} s, {others:.1f} s on the other side" if slow.metrics else ""
         return Suspicion(
             weight=0.8 if waited > others + 0.1 else 0.3,
@@ -114,6 +116,7 @@ class MemoryLimit(Cause):
     """The memory limit: the page cache counts, and what is reclaimed has to be read again."""
 
     title: ClassVar[str] = "the memory limit"
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
     option: ClassVar[str] = "memory"
 
@@ -149,6 +152,7 @@ class SharedMemory(Cause):
     """The size of /dev/shm: Docker's default of 64 MB is full with a few batches of images."""
 
     title: ClassVar[str] = "the size of /dev/shm"
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"data", "tail"})
     option: ClassVar[str] = "shm"
 
@@ -201,6 +205,7 @@ class Seccomp(Cause):
     """The seccomp filter: each system call is checked, and older kernels slow down all code that runs under one."""
 
     title: ClassVar[str] = "the seccomp filter"
+    spends: ClassVar[frozenset[str]] = frozenset({"system"})
     weakens: ClassVar[bool] = True
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
     option: ClassVar[str] = "seccomp_profile"
@@ -219,6 +224,7 @@ class Seccomp(Cause):
             evidence = f"a filter of its own ({own})." if own else "Docker's default filter."
         return Suspicion(
             weight=0.8 if mitigated else 0.5 if own else 0.15 if calls else 0.1,
+            spends=("user", "system") if mitigated else (),
             evidence=evidence,
             without=_without(slow),
             guess=not (mitigated or own),
@@ -255,6 +261,7 @@ class Ulimits(Cause):
     """
 
     title: ClassVar[str] = "a limit of the process (ulimit)"
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -319,6 +326,7 @@ class Network(Cause):
     """The network namespace: a name look-up, or a library that calls home at import, waits until it times out."""
 
     title: ClassVar[str] = "the missing network"
+    spends: ClassVar[frozenset[str]] = frozenset({"wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -328,7 +336,10 @@ class Network(Cause):
             return RuledOut("both sides have the same network.")
         if not slow.metrics:  # every container that tare makes is without one, and most programs need none
             return NotLooked("whether it waits for a network is seen only in a run.")
-        waits, others = _waited_s(slow), _waited_s(quick)
+        spent = [side.spent() for side in (slow, quick)]
+        if not all("wait" in each for each in spent):
+            return NotLooked("how long it waited for something else than a core is not known.")
+        waits, others = (each["wait"] for each in spent)
         if waits < others + 0.5:
             return RuledOut("it does not wait longer than the other side.")
         return Suspicion(
@@ -340,12 +351,6 @@ class Network(Cause):
         )
 
 
-def _waited_s(side: Side) -> float:
-    """How long it neither computed nor was stopped by its quota."""
-    used = side.metrics.get("cpu_s", 0.0) + stopped_s(side)
-    return max(0.0, side.metrics.get("wall_s", 0.0) - used)
-
-
 ENGINES = ("docker", "podman")
 MUCH_BYTES = 256 << 10
 
@@ -354,6 +359,7 @@ class Output(Cause):
     """What it prints: every line goes through the engine and its log driver before the program may go on."""
 
     title: ClassVar[str] = "its output, which goes through the engine"
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:

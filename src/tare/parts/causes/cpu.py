@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import ClassVar
 
+from tare.base import ledger
 from tare.base.text import options_in
-from tare.drivers.cgroups.limits import PERIOD_US
 from tare.parts.causes.variables import POOLS, THREAD_OPTION, suspected_arguments, suspected_variables
 from tare.parts.protocols import Cause, Json, Known, NotLooked, RuledOut, Side, Suspicion, unseen
 
@@ -24,6 +24,7 @@ class Threads(Cause):
     """More threads than cores: pools are sized by the host's cores, and a quota then stops them all at once."""
 
     title: ClassVar[str] = "the number of threads"
+    spends: ClassVar[frozenset[str]] = frozenset({"cpu", "user", "system", "queue", "throttled"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         cores = slow.cores
@@ -157,12 +158,8 @@ def throttled_share(side: Side) -> float:
 
 
 def stopped_s(side: Side) -> float:
-    """How long its quota stopped it, at the most: the kernel adds up times of all cores, but counts a period once.
-
-    A period is 0.1 s, as tare, Docker and Kubernetes set it, unless another was found inside.
-    """
-    summed, periods = (side.metrics.get(f"cgroup_{name}", 0.0) for name in ("throttled_s", "nr_throttled"))
-    return min(summed, periods * (side.number("cgroup.cpu_period_s") or PERIOD_US / 1e6)) if periods else summed
+    """How long its quota stopped it, at the most; with another period than usual, if one was found inside."""
+    return ledger.stopped_s(side.metrics, side.number("cgroup.cpu_period_s") or ledger.PERIOD_S)
 
 
 class CpuQuota(Cause):
@@ -170,6 +167,7 @@ class CpuQuota(Cause):
 
     title: ClassVar[str] = "the CPU quota"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    spends: ClassVar[frozenset[str]] = frozenset({"throttled", "queue"})
     option: ClassVar[str] = "quota"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -236,6 +234,7 @@ class CpuWeight(Cause):
 
     title: ClassVar[str] = "the CPU weight beside busy neighbours"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    spends: ClassVar[frozenset[str]] = frozenset({"queue"})
     option: ClassVar[str] = "cpu_shares"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
@@ -243,8 +242,9 @@ class CpuWeight(Cause):
         theirs = float(quick.fields.get("cpu_shares") or quick.number("cgroup.cpu_shares") or USUAL)
         if ours >= theirs:
             return RuledOut(f"its CPU weight of {ours:g} is not lower than the other side's.")
-        waited, others = (side.metrics.get("wall_s", 0.0) - side.metrics.get("cpu_s", 0.0) for side in (slow, quick))
-        waits = f"; without the CPU for {waited:.1f} s, {others:.1f} s on the other side" if slow.metrics else ""
+        spent = [side.spent() for side in (slow, quick)]
+        waited, others = (each.get("queue", each.get("wait", 0.0)) for each in spent)
+        waits = f"; it waited for a core for {waited:.1f} s, {others:.1f} s on the other side" if all(spent) else ""
         return Suspicion(
             weight=0.8 if waited > others else 0.3,
             evidence=f"a CPU weight of {ours:g}, {theirs:g} on the other side{waits}.",

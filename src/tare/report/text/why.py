@@ -147,7 +147,11 @@ _PHASE = {
     "steps": "its {unit}s",
     "tail": "a few long {unit}s",
     "cpu": "using the CPU",
-    "wait": "waiting (for a disk, a timer, a lock, others on its cores)",
+    "user": "using the CPU",
+    "system": "using the CPU in the kernel",
+    "queue": "ready, and waiting for a core",
+    "throttled": "stopped by the CPU quota",
+    "wait": "waiting (for a disk, a timer, a lock, a network)",
 }
 
 
