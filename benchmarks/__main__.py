@@ -72,6 +72,7 @@ TARGETS = (
     Target("open, `true`, close: runc", "platforms", "runc, an image, tare", None,
            (("runc, an image, command line", None),)),
     Target("`tare compare`, 16 rows, wall", "answers", "compare, 16 rows, wall", 0.25),
+    Target("`tare list studies`, CPU", "answers", "list studies, CPU", 0.3, (("import numpy, CPU", None),)),
     Target("`tare report`, 18 trials, wall", "answers", "report, recorded store, wall", 1.5),
     Target("`tare choose front`, 100,000 rows, wall", "answers", "front, 100,000 rows, wall", 0.5),
     Target("a million events of a binary trace", "trace_decode", "tare", None, (("trace-cmd report", None),)),

@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 KEPT = "verify, kept results"
 PACK = ROOT / "tests" / "recordings" / "h200" / "energy-store.tare"
 ROUNDS = 7
+YARDSTICK = "import numpy"  # no verb: what a verb that only prints is compared with, whatever the machine
 
 
 def commands(folder: Path) -> dict[str, list[str]]:
@@ -44,6 +45,8 @@ def commands(folder: Path) -> dict[str, list[str]]:
     (folder / "trace.txt").write_text(_trace(200_000))
     return {
         "--help": ["--help"],
+        "list studies": ["list", "studies"],
+        YARDSTICK: [YARDSTICK],
         "trace import, 200,000 lines": ["trace", "import", str(folder / "trace.txt")],
         "show, 18 trials": ["show", str(PACK)],
         "compare, 16 rows": ["compare", str(few), "--by", "platform", "--metric", "step_s", "--block", "block"],
@@ -135,7 +138,7 @@ def rate(words: Sequence[str], source: Path) -> float:
 def cpu_s(words: Sequence[str], source: Path) -> float:
     """User and system time of one `tare`, with what it started and waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = [sys.executable, "-m", "tare", *words]
+    command = [sys.executable, *(["-c"] if words == [YARDSTICK] else ["-m", "tare"]), *words]
     subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(source)})
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -18,11 +18,13 @@ from pydantic import TypeAdapter
 import tare.testing
 from tare.analysis import model as results
 from tare.analysis import weighing
+from tare.api.running import built_in
 from tare.base import host
 from tare.base.rulings import CODES, WEIGHTS, Ruling
 from tare.cli import VERBS
 from tare.cli import tare as tare_verb
 from tare.cli.list import describe
+from tare.cli.papers import LISTED, described
 from tare.cli.scaffold import JSON_VERSION
 from tare.parts import protocols
 from tare.parts.find import KINDS, names
@@ -157,6 +159,11 @@ def data() -> str:
         *json_verbs(),
     ]  # fmt: skip
     return MADE + "\n".join(pages)
+
+
+def listed_studies() -> str:
+    """What `tare list studies` prints, which would take seconds to find out from the files of the studies."""
+    return json.dumps([described(name, path) for name, path in built_in().items()], indent=1) + "\n"
 
 
 def _classes() -> dict[str, Any]:
@@ -305,6 +312,7 @@ def main() -> int:
     """Write the pages; with --check, fail if they are out of date."""
     stale = []
     made = json_schemas() | {
+        str(LISTED): listed_studies(),
         "verbs.md": verbs(),
         "parts.md": parts(),
         "codes.md": codes(),

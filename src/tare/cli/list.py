@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tare.base.errors import unknown_name
 from tare.cli import papers
 from tare.cli.scaffold import Result, Verbs, need, prints, width
-from tare.drivers.torch_programs import PRESETS, Preset, preset
-from tare.parts.find import KINDS, Kind, find, names
 from tare_inside import named
+
+if TYPE_CHECKING:  # parts are pydantic's, of which the list of studies needs nothing
+    from tare.drivers.torch_programs import Preset
+    from tare.parts.find import Kind
 
 _PREFIXES = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 
@@ -29,6 +31,8 @@ def command() -> None:
 @prints
 def parts(which: str | None) -> Result:
     """List the parts that a study can name, with their fields: all, those of a kind (platforms), or one by name."""
+    from tare.parts.find import KINDS, names
+
     its = {kind: names(kind) for kind in KINDS}
     if which in KINDS:
         its = {which: its[which]}
@@ -45,6 +49,8 @@ def parts(which: str | None) -> Result:
 
 def describe(kind: Kind, name: str) -> dict[str, Any]:
     """One part as plain data."""
+    from tare.parts.find import find
+
     part = find(kind, name)
     fields = {}
     for field, details in part.model_json_schema().get("properties", {}).items():
@@ -79,6 +85,8 @@ def _part_text(part: dict[str, Any]) -> str:
 @prints
 def workloads(name: str | None) -> Result:
     """List the built-in workloads; with NAME, print the lines of a study that run that one."""
+    from tare.drivers.torch_programs import PRESETS, preset
+
     if name is None:
         return Result(lambda: {"workloads": [each.described() for each in PRESETS]}, _workloads_text)
     asked = preset(name)
@@ -87,6 +95,7 @@ def workloads(name: str | None) -> Result:
 
 def _workloads_text() -> str:
     from tare.base.columns import wrap
+    from tare.drivers.torch_programs import PRESETS
     from tare.report.columns import table
 
     rows = [
