@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import warm_tare
 
+import as_nobody
 from tare.base.host import LocalHost
 from tare.base.processes import mounts
 from tare.drivers.cgroups import tree
@@ -222,3 +223,58 @@ def test_the_verb_lists_then_removes_and_then_has_nothing_to_do(site, scratch):
 
 def tare_clean(*words: str) -> subprocess.CompletedProcess[str]:
     return warm_tare.run("device", "clean", *words, cwd=Path.cwd(), timeout=120, like="")
+
+
+RACING = {
+    "another user": as_nobody.command,
+    "another user in another pid namespace": lambda argv: [*ALONE, *as_nobody.command(argv)],
+    "another pid namespace": lambda argv: [*ALONE, *argv],
+}
+ALONE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+RACES = 1000 if os.environ.get("TARE_DEEP") else 50
+
+
+@pytest.mark.machine("root")
+def test_runs_that_begin_and_end_while_root_cleans_lose_nothing_and_what_is_dead_goes(scratch, monkeypatch):
+    monkeypatch.setattr(restoration, "leftovers_by_platform", lambda host: {})  # work folders alone
+    token, seed = secrets.token_hex(4), secrets.randbits(32)
+    prefix, script = f"tare-race-{token}", Path(__file__).with_name("clean_race_runs.py")
+    removed: set[str] = set()
+
+    def clean() -> None:
+        found = [each for each in find_remains(LocalHost(), scratch) if each.site.startswith(prefix)]
+        failed = {each.site for each in remove(LocalHost(), found, scratch)}
+        removed.update(each.site for each in found if each.owner is None and each.site not in failed)
+
+    with contextlib.ExitStack() as stack:
+        runners = []
+        for number, command in enumerate(RACING.values()):
+            argv = [sys.executable, str(script), f"{prefix}-{number}", str(RACES // len(RACING) + 1), str(seed)]
+            runners.append(stack.enter_context(subprocess.Popen(command(argv), stdout=subprocess.PIPE, text=True)))
+        while any(runner.poll() is None for runner in runners):
+            clean()
+        told = [list(map(int, runner.stdout.read().split())) for runner in runners]  # type: ignore[union-attr]
+    clean()
+
+    kept, died, lost = map(sum, zip(*told, strict=True))
+    assert (lost, kept + died >= RACES) == (0, True), f"seed {seed}: {told}"
+    assert died > 0
+    assert len(removed) >= died
+    assert list(Path("/dev/shm").glob(f"{prefix}*")) == []
+
+
+@pytest.mark.machine("root")
+def test_root_leaves_what_another_user_left_until_it_is_named(site):
+    workdir = Path("/dev/shm") / f"{site}-workdir"
+    (workdir / "inside" / "tare_inside").mkdir(parents=True)
+    os.chown(workdir, as_nobody.UID, as_nobody.UID)
+    try:
+        everything = tare_clean("--json")
+        assert [each["uid"] for each in json.loads(everything.stdout)["others"] if each["site"] == site] == [65534]
+        assert workdir.is_dir()
+        assert f"of user 65534, left alone: {site}" in tare_clean("--plan").stdout.replace("\n  ", " ")
+
+        assert [each["site"] for each in json.loads(tare_clean("--json", site).stdout)["removed"]] == [site]
+        assert not workdir.exists()
+    finally:
+        shutil.rmtree(workdir, ignore_errors=True)

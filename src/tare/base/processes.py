@@ -10,11 +10,14 @@ import fcntl
 import os
 import pwd
 import re
-from collections.abc import Iterable
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from tare.base.errors import BusyError
 from tare.base.files import state_dir
 from tare.base.host import Host
 
@@ -72,6 +75,7 @@ def holding(mounted: Iterable[Mount], path: str) -> Mount | None:
 
 
 _PROC = Path("/proc")
+_OWNER = re.compile(r"([0-9]{1,10}):([0-9]{1,20})")
 _ENDED = frozenset("ZX")  # a zombie has ended: only its parent has not noticed yet
 
 
@@ -90,8 +94,8 @@ class Owner(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Owner | None:
         """The reverse of `str`, or None if it is not one."""
-        pid, _, started = text.partition(":")
-        return cls(int(pid), int(started)) if pid.isascii() and pid.isdigit() and started.isdecimal() else None
+        found = _OWNER.fullmatch(text)
+        return None if found is None else cls(int(found[1]), int(found[2]))
 
     def __str__(self) -> str:
         return f"{self.pid}:{self.started}"
@@ -281,70 +285,159 @@ def _whose(pid: int) -> str:
     return f", of {name}" + (f" (`{line[:80]}`)" if line else "")
 
 
-# Which names are in use: each process that makes places says so first, in a file that carries its own name.
+# Which names are in use: a run locks the file of a name before it makes anything under that name.
 #
-# A container, group, mount or folder without a living claim is what a dead run left behind. The file need not be
-# removed for that: a dead owner's claims are void.
+# The lock is the kernel's: it ends with its process, and holds for every user and in every pid namespace that sees the
+# folder. The file lies beside the workdirs, never in one, and only its owner and root can open it: neither a workload
+# nor another user can hold it. A container, group, mount or folder whose name is free is what a dead run left behind.
 
-SYSTEM_LEASES = Path("/run/tare/owners")
+LEASES = Path("/dev/shm")
+_LEASE = ".lock"
+_PATIENCE_S = 60.0  # for a removal, which holds the name as well
+_held: dict[str, int] = {}
+
+
+class Lease(NamedTuple):
+    """A name in use: by which process, as far as that can be read, and of which user."""
+
+    owner: Owner
+    uid: int
 
 
 def lease_name(name: str) -> None:
-    """Say that this process makes things under `name`, before it makes any."""
-    first, *others = _lease_folders()
-    try:
-        is_first = _note_lease(first, name)
-    except OSError:
-        if not others:
-            raise
-        is_first = _note_lease(others[0], name)
-    if is_first:
-        remove_stale_leases()  # so that the folder does not grow with every run
+    """Lock a name, or find that this process has it, alone or with all that begin with it."""
+    if _over(name, _held) is not None:
+        return
+    if not _held:
+        remove_stale_leases()  # so that the folder does not fill up
+    path = _lease_path(name)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    end_s = time.monotonic() + _PATIENCE_S
+    while (descriptor := _locked_lease(path, make=True)) is None:
+        if time.monotonic() > end_s:
+            raise BusyError(f"another process uses or removes {name}: `fuser {path}` names it, as root.")
+        time.sleep(0.01)
+    os.pwrite(descriptor, f"{Owner.me()}".encode(), 0)
+    _held[name] = descriptor
 
 
-def _note_lease(folder: Path, name: str) -> bool:
-    """Add a name to this process's file; whether that was made for it."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o755)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(folder / f"{Owner.me()}:{boot_id()}", flags, 0o644)
+def drop_name(name: str) -> None:
+    """What had this name is gone: the file of a dead run goes too, one that another process holds stays."""
+    own = _held.pop(name, None)
+    for path in (folder / f"{name}{_LEASE}" for folder in _lease_folders()):
+        if own is not None and _is_at(path, own):
+            path.unlink()  # before the lock goes: whoever opened it meanwhile looks again
+        else:
+            _remove_free(path)
+    if own is not None:
+        os.close(own)
+
+
+@contextlib.contextmanager
+def name_kept_free(name: str) -> Iterator[bool]:
+    """Nobody can make anything under this name meanwhile; False where somebody has it."""
+    path = _lease_path(name)
+    descriptor = _locked_lease(path, make=True)
     try:
-        is_new = os.fstat(descriptor).st_size == 0
-        os.write(descriptor, f"{name}\n".encode())
+        yield descriptor is not None
     finally:
-        os.close(descriptor)
-    return is_new
+        if descriptor is not None:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
 
 
-def leased_names() -> dict[str, Owner]:
-    """Every name that a living process has claimed, and that process."""
-    found: dict[str, Owner] = {}
+def leased_names() -> dict[str, Lease]:
+    """Every name that a living process has locked."""
+    found = {}
     for path in _lease_files():
-        text, _, boot = path.name.rpartition(":")  # the process that the file is called after
-        owner = Owner.parse(text)
-        if owner is not None and boot == boot_id() and owner.is_alive():
-            with contextlib.suppress(OSError):  # it ended just now, and someone removed its file
-                found |= dict.fromkeys(path.read_text().split(), owner)
+        with contextlib.suppress(FileNotFoundError):  # it was let go of just now
+            if (lease := _lease_at(path)) is not None:
+                found[path.name.removesuffix(_LEASE)] = lease
     return found
 
 
+def lease_over(name: str, leases: Mapping[str, Lease]) -> Lease | None:
+    """The lease of this name, or of the place that it is inside of: that has its name before its own."""
+    over = _over(name, leases)
+    return None if over is None else leases[over]
+
+
 def remove_stale_leases() -> None:
-    """Remove the files of processes that are no more.
-
-    A process that runs keeps its file, also if this one sees another boot id (in a namespace with one of its own).
-    """
+    """Remove the files that no process has locked."""
     for path in _lease_files():
-        owner = Owner.parse(path.name.rpartition(":")[0])
-        if owner is None or not owner.is_alive():
-            with contextlib.suppress(OSError):
-                path.unlink()
+        _remove_free(path)
 
 
-def _lease_folders() -> list[Path]:
-    """Root's claims are in one place, whatever its state folder is; others' and those of a read-only /run in it."""
-    own = state_dir() / "owners"
-    return [SYSTEM_LEASES, own] if os.geteuid() == 0 else [own]
+def _remove_free(path: Path) -> None:
+    with contextlib.suppress(OSError):  # another user's
+        if (descriptor := _locked_lease(path)) is not None:
+            path.unlink()
+            os.close(descriptor)
+
+
+def _over(name: str, names: Iterable[str]) -> str | None:
+    return next((each for each in names if name == each or name.startswith(f"{each}-")), None)
+
+
+def _lease_path(name: str) -> Path:
+    first, own = _lease_folders()
+    return (first if os.access(first, os.W_OK) else own) / f"{name}{_LEASE}"
+
+
+def _lease_folders() -> tuple[Path, Path]:
+    """One that all users see; where it cannot be written, the workdirs lie in our own state folder as well."""
+    return LEASES, state_dir() / "owners"
 
 
 def _lease_files() -> list[Path]:
-    folders = dict.fromkeys([SYSTEM_LEASES, *_lease_folders()])
-    return [path for folder in folders if os.access(folder, os.R_OK | os.X_OK) for path in sorted(folder.iterdir())]
+    folders = [folder for folder in _lease_folders() if os.access(folder, os.R_OK | os.X_OK)]
+    return [path for folder in folders for path in sorted(folder.glob(f"tare-*{_LEASE}"))]
+
+
+def _locked_lease(path: Path, *, make: bool = False) -> int | None:
+    """The file of a name, locked; None where another process has it, or where it is not there and not to be made."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        try:
+            descriptor = os.open(path, flags)
+        except FileNotFoundError:
+            if not make:
+                return None
+            # Made apart from being opened: the kernel refuses O_CREAT on a file of another user, even to root.
+            with contextlib.suppress(FileExistsError):
+                os.close(os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600))
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # removed after it was opened
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+def _lease_at(path: Path) -> Lease | None:
+    """Who has locked this file, as it wrote itself; pid 0 where that cannot be seen from here."""
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except PermissionError:  # only its user can tell; what carries the name is not ours to remove
+        return Lease(Owner(lock_holder(path) or 0, 0), found.st_uid)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = Owner.parse(os.pread(descriptor, 64, 0).decode("ascii", "replace"))
+        return Lease(owner or Owner(0, 0), found.st_uid)
+    finally:
+        os.close(descriptor)
+    return None

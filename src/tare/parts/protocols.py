@@ -137,6 +137,7 @@ class Leftover(NamedTuple):
     what: str  # in words: `the Docker container 3f2a`
     owner: str = ""  # `pid:start`, as `Owner` writes it
     boot: str = ""
+    uid: int | None = None  # whose it is, of what lies where every user's things lie
 
 
 class Platform(Part):

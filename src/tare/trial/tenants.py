@@ -281,6 +281,7 @@ def remove_folders(name: str, scratch_root: Path) -> None:
         remove_tree(folder)  # type: ignore[no-untyped-call]
     if still := [str(folder) for folder in left if os.path.lexists(folder)]:
         raise TareError(f"{still[0]} could not be removed; `tare device restore` tries again.")
+    processes.drop_name(name)
 
 
 def _mounted_in(folder: Path) -> list[str]:

@@ -436,9 +436,9 @@ def _pieces(row: StatusRow) -> list[tuple[str, str, str]]:
 def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
     """Remove what dead runs left behind: containers, machines, groups, mounts, folders.
 
-    What a living run uses is listed, and left alone. With SITE, only what has that name. Only what carries tare's mark
-    is touched, also if no journal knows of it. Settings that a dead run left changed are restored by
-    `tare device restore`.
+    What a living run uses is listed, and left alone. With SITE, only what has that name: root removes what another
+    user's run left only where it is named. Only what carries tare's mark is touched, also if no journal knows of it.
+    Settings that a dead run left changed are restored by `tare device restore`.
     """
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
@@ -448,7 +448,9 @@ def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
     from tare.trial.undo.restoration import find_remains, remove
 
     host, state = LocalHost(), state_dir()
-    remains = [each for each in find_remains(host, state / "scratch") if not sites or each.site in sites]
+    found = [each for each in find_remains(host, state / "scratch") if not sites or each.site in sites]
+    others = [each for each in found if each.uid is not None and each.owner is None and not sites]
+    remains = [each for each in found if each not in others]
     still_on = [] if sites else left_overs()
     failures = [] if plan_only else remove(host, remains, state / "scratch")
     stopped = [] if plan_only or sites else stop_left_overs()
@@ -461,6 +463,7 @@ def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
                 "removed": [] if plan_only else [each.as_json() for each in _gone(remains, failures)],
                 "planned": [each.as_json() for each in remains if each.owner is None] if plan_only else [],
                 "alive": [each.as_json() for each in remains if each.owner is not None],
+                "others": [each.as_json() for each in others],
                 "would_stop": still_on if plan_only else [],
                 "stopped": stopped,
                 "failed": [{"site": each.site, "why": each.why} for each in failures],
@@ -469,11 +472,15 @@ def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
         )
     else:
         _tell_cleaned(remains, failures, plan_only)
+        for each in others:
+            _line(f"of user {each.uid}, left alone: {each.site} ({', '.join(each.things)})")
+        if others:
+            say(f"`tare device clean {others[0].site}` removes what is named, whoever left it.")
         for thing in still_on if plan_only else ():
             _line(f"would be stopped: {thing}")
         for sentence in stopped:
             say(sentence)
-        if not (remains or still_on or stopped):
+        if not (found or still_on or stopped):
             say("nothing of ours is left on this device.")
         if turned:
             say(f"{len(turned)} settings are as an interrupted run left them; `tare device restore` restores them.")
@@ -491,7 +498,8 @@ def _tell_cleaned(remains: Sequence[Remains], failures: Sequence[Failure], plan_
     verb = "would be removed" if plan_only else "removed"
     for each in remains:
         if each.owner is not None:
-            _line(f"in use by pid {each.owner.pid}, left alone: {each.site} ({', '.join(each.things)})")
+            whose = f"pid {each.owner.pid}" if each.owner.pid else "a process that cannot be seen from here"
+            _line(f"in use by {whose}, left alone: {each.site} ({', '.join(each.things)})")
     for each in gone:
         _line(f"{verb}: {each.site} ({', '.join(each.things)})")
     for failure in failures:

@@ -363,6 +363,7 @@ def remove(host: Host) -> None:
     if not comes_true(host.clock, lambda: device(host) is None, _GONE_WITHIN_S, 0.02):
         left = device(host)
         raise TrialError(f"storage: the loop device {left} does not go: `losetup --detach {left}` says why.")
+    processes.drop_name(site())
 
 
 def _is_mounted(host: Host) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path, PurePosixPath
@@ -30,7 +30,7 @@ from tare.drivers.tracing import tracefs
 from tare.parts import find as parts
 from tare.parts.find import find, names
 from tare.parts.protocols import Control, Json, Leftover, Platform
-from tare.trial.device import device_id
+from tare.trial.device import device_id, trusted_owners
 from tare.trial.tenants import remove_folders
 from tare.trial.undo.journal import FILE, Entry, Journal, KnobEntry, SiteEntry, Stamp
 from tare.trial.undo.knob import Knob, Outcome, in_restore_order, put_back, read_state, retired, show, why
@@ -325,7 +325,6 @@ SHARED_MEMORY = Path("/dev/shm")
 _WORKDIR = "-workdir"
 _SITE = re.compile(r"tare-[A-Za-z0-9._-]{1,120}")
 _CARRIED = re.compile(rf"/proc/(\d+)/environ:(?:{tree.NAME_VARIABLE}|{tree.KEEPER_VARIABLE})=([^\0]+)")
-_KINDS_LEFT_OUT = processes.SYSTEM_LEASES.name
 
 
 def leftovers_by_platform(host: Host) -> dict[str, list[Leftover]]:
@@ -356,11 +355,15 @@ def shared_leftovers(host: Host, scratch: Path) -> list[Leftover]:
     return [*things, *tracefs.leftovers(host)]
 
 
-def owner_of(site: str, things: Iterable[Leftover], claimed: dict[str, Owner]) -> Owner | None:
-    """The living process that a site belongs to: it has claimed the name, or the things themselves name it."""
-    for name, owner in claimed.items():
-        if site == name or site.startswith(f"{name}-"):  # what is inside a place has that place's name before its own
-            return owner
+def owner_of(site: str, things: Sequence[Leftover], leases: Mapping[str, processes.Lease]) -> Owner | None:
+    """The living process that a site belongs to: it has the name, or the things themselves name it.
+
+    Anybody can lock a file of any name. So a user's lease says nothing of folders that are another user's.
+    """
+    uids = {thing.uid for thing in things} - {None}
+    lease = processes.lease_over(site, leases)
+    if lease is not None and (not uids or lease.uid in uids | {0}):
+        return lease.owner
     makers = [Owner.parse(thing.owner) for thing in things if thing.boot in ("", boot_id())]
     return next((maker for maker in makers if maker is not None and maker.is_alive()), None)
 
@@ -394,14 +397,15 @@ def _processes(host: Host) -> Iterator[Leftover]:
 
 
 def _folders(scratch: Path) -> Iterator[Leftover]:
-    kinds = [kind for kind in _folders_in(Path(STATE)) if kind.name != _KINDS_LEFT_OUT]
-    ours = [folder for kind in kinds for folder in _folders_in(kind)]
+    ours = [folder for kind in _folders_in(Path(STATE)) for folder in _folders_in(kind)]
     yield from (Leftover(folder.name, f"the folder {folder}") for folder in (*ours, *_folders_in(scratch)))
     for workdir in _folders_in(SHARED_MEMORY):
         named = workdir.name.startswith("tare-") and workdir.name.endswith(_WORKDIR)
         may_look = os.access(workdir, os.X_OK, effective_ids=True)  # it may be another user's
         if named and may_look and (workdir / "inside" / "tare_inside").is_dir():
-            yield Leftover(workdir.name.removesuffix(_WORKDIR), f"the folder {workdir}")
+            with contextlib.suppress(FileNotFoundError):  # its run has ended
+                uid = workdir.lstat().st_uid
+                yield Leftover(workdir.name.removesuffix(_WORKDIR), f"the folder {workdir}", uid=uid)
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -432,10 +436,12 @@ class Remains:
     things: tuple[str, ...]
     platforms: tuple[str, ...]
     owner: Owner | None
+    uid: int | None = None  # another user, whose folders these are
 
     def as_json(self) -> dict[str, Any]:
         owner = None if self.owner is None else {"pid": self.owner.pid, "started": self.owner.started}
-        return {"site": self.site, "things": list(self.things), "platforms": list(self.platforms), "alive": owner}
+        told = {"site": self.site, "things": list(self.things), "platforms": list(self.platforms), "alive": owner}
+        return told if self.uid is None else {**told, "uid": self.uid}
 
 
 @dataclass(frozen=True)
@@ -447,10 +453,10 @@ class Failure:
 
 
 def find_remains(host: Host, scratch: Path) -> list[Remains]:
-    """All that is ours, by site. Names are claimed before anything is made, so that claims are read last."""
+    """All that is ours, by site. Names are leased before anything is made, so that leases are read last."""
     known = leftovers_by_platform(host)
     things = [*(thing for each in known.values() for thing in each), *shared_leftovers(host, scratch)]
-    claimed = processes.leased_names()
+    leases = processes.leased_names()
     sites: dict[str, list[Leftover]] = {}
     for thing in things:
         sites.setdefault(thing.site, []).append(thing)
@@ -458,7 +464,8 @@ def find_remains(host: Host, scratch: Path) -> list[Remains]:
     for site, found in sorted(sites.items()):
         platforms = [name for name, its in known.items() if any(thing.site == site for thing in its)]
         words = dict.fromkeys(thing.what for thing in found)
-        remains.append(Remains(site, tuple(words), tuple(platforms), owner_of(site, found, claimed)))
+        uid = next((thing.uid for thing in found if thing.uid is not None and thing.uid not in trusted_owners()), None)
+        remains.append(Remains(site, tuple(words), tuple(platforms), owner_of(site, found, leases), uid))
     return remains
 
 
@@ -468,7 +475,10 @@ def remove(host: Host, remains: Sequence[Remains], scratch: Path) -> list[Failur
     for each in remains:
         if each.owner is None:
             try:
-                _remove(host, each, scratch)
+                with processes.name_kept_free(each.site) as is_free:
+                    if not is_free:
+                        raise BusyError("a process that began meanwhile uses this name")
+                    _remove(host, each, scratch)
             except Exception as error:  # a part may raise anything
                 failures.append(Failure(each.site, why(error)))
     processes.remove_stale_leases()
@@ -486,8 +496,7 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
     layers.remove(host, remains.site)
     tracefs.sweep(host, remains.site)  # before what it is mounted on goes
     # The folders that carry exactly this name, where only we make any.
-    kinds = [path for path in sorted(Path(STATE).glob("*")) if path != processes.SYSTEM_LEASES]
-    named = [above / remains.site for above in (*kinds, scratch)]
+    named = [above / remains.site for above in (*sorted(Path(STATE).glob("*")), scratch)]
     own = [PurePosixPath(path) for path in named if path.is_dir() and not path.is_symlink()]
     _free(host, own, [mount.point for mount in mounts(host) if site_of_mount(mount, scratch) == remains.site])
     for folder in own:
