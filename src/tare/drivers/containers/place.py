@@ -203,8 +203,13 @@ class Container(Limits):
         as_user = ["setpriv", f"--reuid={user.uid}", f"--regid={user.gid}", "--clear-groups"]
         if self.rootfs is None or host.run([*as_user, "test", "-x", host.python]).code != 1:
             return []
-        hidden = f"user {user.uid} cannot reach the interpreter {host.python}: each folder on its path must be open to"
-        return [obstacle("needs.file", f"{hidden} it. Use one in another folder than /root.")]
+        above = [*reversed(Path(host.python).parents), *reversed(Path(host.python).resolve().parents)]
+        closed = list(dict.fromkeys(str(each) for each in above if host.run([*as_user, "test", "-x", str(each)]).code))
+        hidden = (
+            f"user {user.uid} cannot reach the interpreter {host.python}. `chmod o+x {' '.join(closed)}` lets others"
+        )
+        ways = "pass there, without a list of what it holds; or name an `image` with a Python of its own."
+        return [obstacle("needs.file", f"{hidden} {ways}")]
 
     def may_write(self, site: Site) -> bool:
         """Whether the workload may write to its root."""

@@ -116,10 +116,14 @@ def test_a_user_that_cannot_be_had_is_an_obstacle_before_the_run(platform):
     assert platform(user="1001").user_obstacles(SmallLinux(uid=1001)) == []
 
     def below_root(argv):
-        return Completed(tuple(argv), 1, "", "") if argv[0] == "setpriv" else None
+        shut = argv[0] == "setpriv" and argv[-1].startswith("/usr/")
+        return Completed(tuple(argv), int(shut), "", "") if argv[0] == "setpriv" else None
 
-    (ruling,) = platform(user="1000").user_obstacles(SmallLinux(answer=below_root))
+    linux = SmallLinux(answer=below_root)
+    linux.python = "/usr/inner/bin/python3"
+    (ruling,) = platform(user="1000").user_obstacles(linux)
     assert (ruling.code, "cannot reach the interpreter" in ruling.sentence) == ("needs.file", True)
+    assert "`chmod o+x /usr/inner /usr/inner/bin`" in ruling.sentence
     assert platform(user="1000").user_obstacles(SmallLinux()) == []  # no setpriv there: it cannot be told
 
 
