@@ -54,8 +54,8 @@ done
 class Apptainer(Container):
     """Run in a container of Apptainer or Singularity, also without root.
 
-    Each command is an `apptainer exec` of its own. No network, no capabilities; no system-call filter, as Apptainer
-    has none by default. `image` is a SIF file, or what the other containers take, run from a folder.
+    Each command is an `apptainer exec` of its own. No network, no capabilities but for files; no system-call filter,
+    as Apptainer has none by default. `image` is a SIF file, or what the other containers take, run from a folder.
     """
 
     tried: ClassVar[int | None] = 4

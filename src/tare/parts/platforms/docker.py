@@ -37,7 +37,10 @@ _PARENTS = (tree.PARENT, f"{tree.PARENT}.slice")
 
 
 class Docker(Container):
-    """Run in a container of the Docker engine: no network, no capabilities, Docker's seccomp."""
+    """Run in a container of the Docker engine: no network, no capabilities but for files, Docker's seccomp.
+
+    A command of root's that may write keeps the four capabilities for files of other users.
+    """
 
     tried: ClassVar[int | None] = 1
     by_daemon: ClassVar[bool] = True
@@ -197,7 +200,7 @@ class Docker(Container):
         return Inside(client.api, made, host, Group(host, tree.folders_of_pid(host, pid), pid))
 
     def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
-        """No network, no capability, a read-only root unless a command of the user's runs (faults.md S14, S15)."""
+        """No network, no capability but for files, a read-only root unless a command of the user's runs (S14, S15)."""
         name = node_name(host)
         own = {path: options for path, options in TMPFS.items() if path != "/tmp" or root.own_tmp}
         return {

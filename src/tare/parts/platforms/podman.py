@@ -41,8 +41,9 @@ _CLIENTS_OWN = re.compile(
 
 
 class Podman(Container):
-    """Run in a container of Podman: no network, no capabilities, Podman's seccomp.
+    """Run in a container of Podman: no network, no capabilities but for files, Podman's seccomp.
 
+    A command of root's that may write keeps the four capabilities for files of other users.
     Without root (rootless) the device's files are bound to be read, the working folder is a copy, and limits are
     refused; the workload is root inside, which is the calling user outside.
     """
