@@ -22,7 +22,7 @@ def run(name: str, chance: random.Random) -> int:
     scratch = Path("/nonexistent")
     workdir = prepare_workdir(name, scratch)
     files = sorted(workdir.rglob("*"))
-    time.sleep(chance.random() * 0.05)
+    time.sleep(chance.random() * 2)  # a removal takes a third of a second
     if not all(path.exists() for path in (workdir, *files)):
         return LOST
     if chance.random() < 1 / 3:
