@@ -35,6 +35,7 @@ SOFTWARE = (
     "torch",
     "numpy",
     "startup",
+    "modules",
     "libraries",
 )  # of what is gathered; the rest is of the process
 _OTHER_CLOCKS = (
@@ -50,6 +51,7 @@ def gather():
         "torch": torch_facts(),
         "numpy": numpy_facts(),
         "startup": start_up_files(),
+        "modules": modules_on_disk(),
         "libraries": libraries(),  # last: by now they are all loaded
     }
     return {name: value for name, value in dict(launch.surroundings(), **reported).items() if value}
@@ -77,18 +79,55 @@ def python_facts():
 
 
 def start_up_files():
-    """What every Python here runs or loads before a program, by digest of its content: "none" where there is none."""
+    """What every Python here runs or loads before a program: path and digest of what is run."""
     folders = [folder for folder in sys.path if os.path.abspath(folder or ".") != os.path.join(HERE, "inside_site")]
-    found = {}
-    for name in ("sitecustomize", "usercustomize"):
-        path = _module_file(name, folders)
-        found[name] = (path and _digest(path)) or "none"
-        if path:
-            found[name + "_file"] = path
-    lines = sorted(line for folder in folders for line in _code_of_pth(folder))
-    found["pth"] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32] if lines else "none"
-    found["preload"] = _digest("/etc/ld.so.preload") or "none"
-    return found
+    modules = [_module_file(name, folders) for name in ("sitecustomize", "usercustomize")]
+    found = {path: _digest(path) for path in modules + ["/etc/ld.so.preload"] if path}
+    for folder in folders:
+        for path in glob.glob(os.path.join(glob.escape(folder), "*.pth")):
+            # The lines that are run, as the site module does it; others only name a folder.
+            lines = [line for line in launch.read(path).splitlines() if line.startswith(("import ", "import\t"))]
+            found[path] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32] if lines else None
+    return {"looked": True, "files": {path: digest for path, digest in found.items() if digest}}
+
+
+def modules_on_disk():
+    """Which modules that can be imported here have no compiled file, and which are compiled extensions.
+
+    A compiled file that is younger than this trial's work folder was made by the trial: there was none before.
+    """
+    began_ns = os.stat(INSIDE).st_mtime_ns
+    missing, extensions, names = {}, set(), set()
+    for folder in dict.fromkeys(os.path.abspath(folder) for folder in sys.path + [os.getcwd()]):
+        if folder.startswith(INSIDE) or not os.path.isdir(folder):
+            continue
+        every = sorted(_modules_in(folder, packages_only=folder not in sys.path))
+        names.update(name.split(".")[0] for name, _ in every)
+        bare = [name for name, source in every if not _is_compiled(source, began_ns)]
+        if bare:
+            missing[folder] = "all" if len(bare) == len(every) else bare
+        for pattern in ("*.so", "*/*.so", "*/*/*.so"):
+            for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+                extensions.add(os.path.relpath(path, folder).split(".")[0])
+    return {"looked": True, "uncompiled": missing, "extensions": sorted(extensions), "names": sorted(names)}
+
+
+def _modules_in(folder, packages_only):
+    """Name and source file of each module and package that lies directly in this folder."""
+    for name in os.listdir(folder):
+        path = os.path.join(folder, name)
+        start = os.path.join(path, "__init__.py")
+        if os.path.isfile(start):
+            yield name, start
+        elif name.endswith(".py") and not packages_only:
+            yield name, path
+
+
+def _is_compiled(source, began_ns):
+    try:
+        return os.stat(importlib.util.cache_from_source(source)).st_ctime_ns < began_ns
+    except (OSError, NotImplementedError):
+        return False
 
 
 def _module_file(name, folders):
@@ -97,14 +136,6 @@ def _module_file(name, folders):
     except Exception:  # an odd entry of sys.path
         return None
     return found.origin if found is not None and found.origin and os.path.isfile(found.origin) else None
-
-
-def _code_of_pth(folder):
-    """The lines of its *.pth files that are run, as the site module does it."""
-    for path in glob.glob(os.path.join(glob.escape(folder), "*.pth")):
-        for line in launch.read(path).splitlines():
-            if line.startswith(("import ", "import\t")):
-                yield line
 
 
 def libc():

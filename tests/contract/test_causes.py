@@ -32,7 +32,8 @@ BARE = Side(
         "device.kernel": "6.1",
         "device.cpu": "one",
         "python.version": "3.12.1",
-        **{f"startup.{name}": "none" for name in ("sitecustomize", "usercustomize", "pth", "preload")},
+        "startup.looked": True,
+        "modules.looked": True,
         "torch.threads": 16,
         "torch.gpu.name": "A100",
     },
@@ -62,9 +63,11 @@ WORST = Side(
         "torch.threads": 16,
         "torch.gpu.name": "H200",
         "python.debug": True,
-        "startup.sitecustomize": "0a",
-        "startup.sitecustomize_file": "/app/sitecustomize.py",
-        **{f"startup.{name}": "none" for name in ("usercustomize", "pth", "preload")},
+        "startup.looked": True,
+        "startup.files./app/sitecustomize.py": "0a",
+        "modules.looked": True,
+        "modules.uncompiled./usr/lib/python3.12": "all",
+        "modules.uncompiled./app": ["parts"],
         "process.Cpus_allowed_list": "0-1",
         "file_system.work": "overlay",
         "limits.memlock": [65536, 65536],
@@ -234,22 +237,50 @@ def test_a_memory_limit_is_suspected_without_faults_since_files_that_are_read_by
     assert isinstance(cause("memory_limit").examine(roomy, QUICK), RuledOut)
 
 
-def test_a_sitecustomize_of_one_side_is_left_out_and_one_of_the_other_side_alone_cannot_be():
+def test_a_start_up_file_of_one_side_is_emptied_and_one_of_the_other_side_alone_cannot_be():
     found = cause("start_up_files").examine(WORST, QUICK)
 
     assert isinstance(found, Suspicion)
     assert found.evidence == "/app/sitecustomize.py is not as on the other side."
-    assert found.without == {"env": {"TARE_NO_SITECUSTOMIZE": "1"}}
+    assert found.without == {"hidden": ["/app/sitecustomize.py"]}
     turned = cause("start_up_files").examine(QUICK, WORST)
     assert turned.without is None and turned.untried
 
 
-def test_a_sitecustomize_is_not_left_out_where_our_start_up_file_does_not_run():
-    unattached = replace(WORST, facts={**WORST.facts, "command.attached": False})
-    found = cause("start_up_files").examine(unattached, QUICK)
+def test_of_several_start_up_files_halves_are_tried_and_one_that_lies_elsewhere_is_the_same():
+    files = {"/a/site-packages/guilty.pth": "1", "/a/site-packages/distutils-precedence.pth": "2", "/a/same.pth": "3"}
+    slow = replace(WORST, facts={**QUICK.facts, **{f"startup.files.{path}": digest for path, digest in files.items()}})
+    other = replace(QUICK, facts={**QUICK.facts, "startup.files./b/same.pth": "3"})
+    found = cause("start_up_files").examine(slow, other)
+
+    assert isinstance(found, Suspicion) and found.bundle
+    assert [half.without for half in found.parts] == [
+        {"hidden": ["/a/site-packages/guilty.pth"]},
+        {"hidden": ["/a/site-packages/distutils-precedence.pth"]},
+    ]
+    assert found.parts[0].weight > found.parts[1].weight
+
+
+def test_folders_without_compiled_files_are_compiled_and_those_of_both_sides_are_nobodys_fault():
+    found = cause("bytecode").examine(WORST, QUICK)
 
     assert isinstance(found, Suspicion)
-    assert found.without is None and "start-up file" in found.untried
+    assert found.without["compiled"] == ["/usr/lib/python3.12", "/app/parts"]
+    assert "RUN python -m compileall /usr/lib/python3.12 /app/parts" in found.cure
+    plain = replace(QUICK, facts={**QUICK.facts, "modules.uncompiled./app": ["parts"]})
+    assert isinstance(cause("bytecode").examine(plain, plain), RuledOut)
+
+
+def test_a_compiled_extension_that_is_missing_here_is_in_the_evidence():
+    modules = {"modules.names": ["markupsafe", "json"], "modules.looked": True}
+    slow = Side("docker", "docker", {"image": "app:2"}, {**modules, "modules.extensions": ["numpy/core"]})
+    facts = {**modules, "modules.extensions": ["_json", "markupsafe/_speedups", "other/_fast"]}
+    found = cause("software").examine(slow, Side("docker", "docker", {"image": "app:1"}, facts))
+
+    assert isinstance(found, Suspicion)
+    assert found.evidence.startswith(
+        "_json, markupsafe/_speedups is compiled on the other side"
+    )  # not of a package it lacks
 
 
 def test_who_waits_for_a_core_does_not_wait_for_the_network():

@@ -76,17 +76,31 @@ for step in range(12):
 """
 
 
+def site_packages() -> str:
+    """The folder whose *.pth files that interpreter runs at its start."""
+    done = subprocess.run([PYTHON, "-I", "-S", "-c", "import site; print(site.getsitepackages()[-1])"],
+                          capture_output=True, text=True, check=True)  # fmt: skip
+    return done.stdout.strip()
+
+
 @pytest.mark.machine("runc", "root")
 @pytest.mark.alone
-def test_a_sitecustomize_of_the_image_is_named_with_its_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sitecustomize", "pth"])
+def test_a_start_up_file_of_the_image_is_named_with_its_path(tmp_path: Path, kind: str) -> None:
     roots = {}
     for name in ("app-1", "app-2"):
         roots[name] = python_image(tmp_path / name)
         (roots[name] / "usr" / "bin" / "python3").symlink_to(PYTHON)
         (roots[name] / "app").mkdir()
         (roots[name] / "app" / "work.py").write_text(SUMS)
+        (roots[name] / site_packages().lstrip("/")).mkdir(parents=True, exist_ok=True)
     path = Path(PYTHON).parents[1] / "lib" / Path(PYTHON).name / "sitecustomize.py"
-    (roots["app-2"] / str(path).lstrip("/")).write_text(STARTS)
+    if kind == "pth":
+        path = Path(site_packages()) / "guilty.pth"
+        (roots["app-2"] / site_packages().lstrip("/") / "hook_of_tracing.py").write_text(STARTS)
+    (roots["app-2"] / str(path).lstrip("/")).write_text(
+        STARTS if kind == "sitecustomize" else "import hook_of_tracing\n"
+    )
     asked = ("--in", "runc", "--image", str(roots["app-2"]), "--against-image", str(roots["app-1"]))
     found = why(tmp_path, *asked, "--", "python3", "/app/work.py")
 

@@ -58,6 +58,9 @@ class Level(NamedTuple):
         """Variables and arguments are merged; a field that becomes None is left to its default."""
         merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in ("env", "arguments")}
         made = {**self.fields, **change, **{name: values for name, values in merged.items() if values}}
+        for name in ("hidden", "compiled"):  # files of two suspects
+            if name in change and name in self.fields:
+                made[name] = [*dict.fromkeys((*self.fields[name], *change[name]))]
         return Level(self.platform, {name: value for name, value in made.items() if value is not None})
 
     def as_plain(self) -> Any:

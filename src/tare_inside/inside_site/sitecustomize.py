@@ -84,10 +84,7 @@ class _WhenTheyCome(object):
 
 
 def _run_the_next_one():
-    """The sitecustomize that this one hides: the first on sys.path that is not ours. TARE_NO_SITECUSTOMIZE leaves it
-    out, which shows what it costs."""
-    if os.environ.get("TARE_NO_SITECUSTOMIZE"):
-        return
+    """The sitecustomize that this one hides: the first on sys.path that is not ours."""
     import importlib.machinery
     import importlib.util
 

@@ -334,11 +334,6 @@ def test_the_command_line_and_what_a_server_had_are_among_the_facts_of_a_side(ar
     assert facts_of([record(settings={"platform": "runc"})])["command.words"] == []
 
 
-@pytest.mark.parametrize(("attach", "attached"), [("torch", True), ("none", False), (None, False)])
-def test_whether_a_side_ran_with_our_start_up_file_is_among_its_facts(attach: str | None, attached: bool):
-    assert facts_of([record(settings={"platform": "runc", "workload.attach": attach})])["command.attached"] is attached
-
-
 def test_ratios_far_from_one_are_written_with_the_digits_that_they_have():
     times = {QUICK: 1.0, SLOW: 1000.0, without("threads"): 1.5}
     roles = {role: fields for role, fields in ROLES.items() if role in times}

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import compileall
 import json
 import platform
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -134,21 +138,47 @@ def test_the_file_system_under_a_folder_is_that_of_the_deepest_mount_and_of_the_
     assert "tmp" in fingerprint.gather()["file_system"]
 
 
+def asked(call: str, *folders: Path) -> dict[str, Any]:
+    """What a fresh interpreter that searches these folders says."""
+    script = f"import json; from tare_inside import fingerprint; print(json.dumps(fingerprint.{call}))"
+    path = ":".join(map(str, (*folders, Path(fingerprint.HERE).parent)))
+    done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
 def test_what_runs_before_every_program_is_told_by_its_content(tmp_path: Path) -> None:
-    def said() -> dict[str, str]:
-        script = "import json; from tare_inside import fingerprint; print(json.dumps(fingerprint.start_up_files()))"
-        path = f"{tmp_path}:{Path(fingerprint.HERE).parent}"
-        done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True)
-        found: dict[str, str] = json.loads(done.stdout)
-        return found
+    customize, pth = tmp_path / "usercustomize.py", tmp_path / "more.pth"
+    before = asked("start_up_files()", tmp_path)["files"]
+    customize.write_text("a = 1\n")
+    pth.write_text("/some/folder\n")
+    one = asked("start_up_files()", tmp_path)["files"]
+    customize.write_text("a = 2\n")
+    pth.write_text("/some/folder\nimport os\n")
+    other = asked("start_up_files()", tmp_path)["files"]
 
-    before = said()
-    (tmp_path / "usercustomize.py").write_text("a = 1\n")
-    one = said()
-    (tmp_path / "usercustomize.py").write_text("a = 2\n")
-    (tmp_path / "more.pth").write_text("/some/folder\nimport os\n")
-    other = said()
+    assert str(customize) not in before and one[str(customize)] != other[str(customize)]
+    assert str(pth) not in one and str(pth) in other  # one that only names a folder runs nothing
 
-    assert before["usercustomize"] == "none" != one["usercustomize"] != other["usercustomize"]
-    assert one["usercustomize_file"] == str(tmp_path / "usercustomize.py")
-    assert one["pth"] == before["pth"] != other["pth"]
+
+def test_modules_without_a_compiled_file_and_compiled_extensions_are_told(tmp_path: Path) -> None:
+    for name in ("early", "late", "never"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "early" / "_speedups.cpython-312-x86_64-linux-gnu.so").write_bytes(b"")
+    compileall.compile_dir(str(tmp_path / "early"), quiet=2)
+    time.sleep(0.05)
+    work = tmp_path / "work" / "tare_inside"
+    shutil.copytree(Path(fingerprint.HERE), work)
+    time.sleep(0.05)
+    compileall.compile_dir(str(tmp_path / "late"), quiet=2)  # as an import of the program does it
+    script = "import json, tare_inside.fingerprint as f; f.INSIDE = %r; print(json.dumps(f.modules_on_disk()))"
+    done = subprocess.run(
+        [sys.executable, "-c", script % str(work.parent)],
+        env={"PYTHONPATH": f"{tmp_path}:{work.parent}"}, capture_output=True, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+
+    assert found["uncompiled"][str(tmp_path)] == ["late", "never"]
+    assert "early/_speedups" in found["extensions"]
+    assert {"early", "late", "never"} <= set(found["names"])

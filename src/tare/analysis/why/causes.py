@@ -179,8 +179,7 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
         served = {f"served.{key}": value for key, value in (facts.get("served") or {}).items()}
         told = {**flat(facts.get("inside") or {}), **place, **device, **output, **served}
         told |= {"variables": facts["variables"]} if "variables" in facts else {}
-        attached = record.settings.get("workload.attach") in ("torch", True)  # true in older records
-        found = {**told, "command.words": words_of(record), "command.attached": attached, **found}
+        found = {**told, "command.words": words_of(record), **found}
     return found
 
 

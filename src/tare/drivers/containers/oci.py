@@ -205,7 +205,7 @@ class OciContainer(Container):
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
         stack.callback(tree.remove, host, tree.own_folders(host, site.name))
         with phases.timed("open.root"):
-            root = self._root(host, site, stack)
+            root = self.covered(self._root(host, site, stack))
         bundle = root.path.removesuffix("/root")
         user = self.user_inside(host) or root.user or identity(host)
         made = self.bundle(host, site, root, user)

@@ -62,7 +62,14 @@ all() { for path in "$1"/*; do
     if [ -d "$path" ]; then (all "$path"); elif [ -f "$path" ]; then cat "$path"; fi
 done; }
 all ""; true"""  # small images have a shell and no find
-_WARM_WITHIN_S = 600.0
+_COMPILE = """import compileall, os, re, sys
+for path in sys.argv[1:]:
+    if os.path.isdir(path):  # other folders of modules that lie in it are named themselves
+        others = re.compile(re.escape(path) + r"/(.*/)?(site-packages|dist-packages|tests?)/")
+        compileall.compile_dir(path, rx=others, quiet=2)
+    else:
+        compileall.compile_file(path, quiet=2)"""
+_PREPARED_WITHIN_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,13 @@ class Container(Limits):
     """Read all files of the image before the workload starts, so that none of them comes from the disk. Needs an
     image."""
 
+    hidden: tuple[str, ...] = ()
+    """Files that are empty inside, like a sitecustomize.py or a *.pth file: to see what each of them costs."""
+
+    compiled: tuple[str, ...] = ()
+    """Files and folders inside of which Python compiles the modules before the workload starts: an image may lack their
+    `__pycache__`. Needs a Python inside, and a root that can be written to."""
+
     gpu: bool | None = None
     """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
 
@@ -115,6 +129,13 @@ class Container(Limits):
     user: str | None = None
     """The user inside: `caller` (who called tare, also by sudo) or ids like 1000 or 1000:1000. By default an image's
     own for a command in it, else the one that tare runs as. `writes` folders must be open to that user."""
+
+    @field_validator("hidden", "compiled")
+    @classmethod
+    def _are_whole(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := [path for path in value if not path.startswith("/")]:
+            raise ValueError(f"{wrong[0]!r} is no whole path of a file inside")
+        return value
 
     @field_validator("user", mode="before")
     @classmethod
@@ -146,7 +167,9 @@ class Container(Limits):
             if isinstance(place, ContainerPlace):
                 place.hand_over(site)
             if self.warm:
-                place.run(["sh", "-c", _READ_ALL], limit_s=_WARM_WITHIN_S).checked()
+                place.run(["sh", "-c", _READ_ALL], limit_s=_PREPARED_WITHIN_S).checked()
+            if self.compiled:
+                place.run([place.python, "-I", "-c", _COMPILE, *self.compiled], limit_s=_PREPARED_WITHIN_S).checked()
         except BaseException:
             place.close()
             raise
@@ -161,6 +184,10 @@ class Container(Limits):
             if self.rootfs is None:
                 place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
+
+    def covered(self, root: Root) -> Root:
+        """The root with nothing in the files that are hidden."""
+        return replace(root, binds=[*root.binds, *(Bind("/dev/null", path) for path in self.hidden)])
 
     @abstractmethod
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:

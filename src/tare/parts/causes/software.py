@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
@@ -38,6 +39,9 @@ class Software(Cause):
             return RuledOut("both sides run the software of this device.")
         if ours == theirs and not found:
             return RuledOut("both sides run the software of the image.")
+        if lost := _lost_extensions(slow, quick):
+            named = f"{', '.join(lost[:_MOST_NAMED])} is compiled on the other side, and pure Python or missing here"
+            found.append((0.65, named, ""))
         recorded = unseen(slow.seen("python.version"), quick.seen("python.version")) is None
         unknown = "the images differ in something else than Python, C library, torch, NumPy and BLAS"
         if not theirs:
@@ -63,6 +67,13 @@ class Software(Cause):
             guess=not found,
             bundle=bool(theirs) or not found,
         )
+
+
+def _lost_extensions(slow: Side, quick: Side) -> list[str]:
+    """Compiled modules of the other side that are not here, of modules that are: `_json` is of json."""
+    ours, theirs = (set(side.facts.get("modules.extensions") or ()) for side in (slow, quick))
+    names = slow.facts.get("modules.names") or ()
+    return sorted(name for name in theirs - ours if name.partition("/")[0].lstrip("_") in names)
 
 
 def _with_other(quick: Side) -> dict[str, Json]:
@@ -130,9 +141,8 @@ class GpuMath(Cause):
         )
 
 
-# What is looked at, and the variable that leaves it out: our own start-up file runs the sitecustomize that it hides.
-_AT_START = {"sitecustomize": "TARE_NO_SITECUSTOMIZE", "usercustomize": "PYTHONNOUSERSITE", "pth": "", "preload": ""}
-_PLACES = {"pth": "code in *.pth files", "preload": "/etc/ld.so.preload"}
+_FILES = "startup.files."
+_HARMLESS = re.compile(r"(distutils-precedence|.*-nspkg|_virtualenv|a1_coverage)\.pth")  # of packaging tools
 
 
 class StartUpFiles(Cause):
@@ -142,29 +152,43 @@ class StartUpFiles(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        sides = {name: (slow.seen(f"startup.{name}"), quick.seen(f"startup.{name}")) for name in _AT_START}
-        if missing := unseen(*(each for pair in sides.values() for each in pair)):
+        if missing := unseen(slow.seen("startup.looked"), quick.seen("startup.looked")):
             return missing
-        differing = [name for name, (ours, theirs) in sides.items() if ours != theirs]
-        if not differing:
-            return RuledOut("sitecustomize, usercustomize, *.pth and ld.so.preload are the same on both sides.")
-        own = [name for name in differing if slow.facts[f"startup.{name}"] != "none"]
-        attached = slow.facts.get("command.attached", True)
-        can = [name for name in own if _AT_START[name] and (attached or name != "sitecustomize")]
-        left_out = {_AT_START[name]: "1" for name in can}
-        untried = "these files cannot be left out alone."
-        if "sitecustomize" in own and not attached:
-            untried = "tare's own start-up file leaves a sitecustomize out, and this workload runs without it."
-        files = {name: slow.facts.get(f"startup.{name}_file") or _PLACES.get(name, name) for name in differing}
-        told = [f"{files[name]} {'is not as' if name in own else 'is only'} on the other side" for name in differing]
-        return Suspicion(
-            weight=0.6 if own else 0.3,
-            evidence=f"{'; '.join(told)}.",
-            without={"env": left_out} if left_out else None,
-            cure=f"without {', '.join(files[name] for name in own)}" if own else "the same files as on the other side",
-            bundle=len(left_out) > 1,
-            untried="" if left_out else untried,
-        )
+        ours, theirs = _start_up_files(slow), _start_up_files(quick)
+        own = sorted((path for path, what in ours.items() if what not in theirs.values()), key=_is_harmless)
+        if own:
+            return _hidden(own)
+        if lost := [path for path, what in theirs.items() if what not in ours.values()]:
+            return Suspicion(
+                weight=0.2,
+                evidence=f"{', '.join(lost)} is only on the other side.",
+                cure="the same files as on the other side",
+                untried="a file that is not there cannot be left out.",
+            )
+        return RuledOut("sitecustomize, usercustomize, *.pth and ld.so.preload are the same on both sides.")
+
+
+def _start_up_files(side: Side) -> dict[str, tuple[str, Json]]:
+    """By path, what tells a file from others wherever it lies: its name and the digest of what is run."""
+    found = {key.removeprefix(_FILES): digest for key, digest in side.facts.items() if key.startswith(_FILES)}
+    return {path: (path.rpartition("/")[2], digest) for path, digest in found.items()}
+
+
+def _is_harmless(path: str) -> bool:
+    return _HARMLESS.fullmatch(path.rpartition("/")[2]) is not None
+
+
+def _hidden(paths: Sequence[str]) -> Suspicion:
+    """These files left out; of several, halves of them are tried where they cost something."""
+    middle = len(paths) // 2
+    return Suspicion(
+        weight=0.05 if all(map(_is_harmless, paths)) else 0.6,
+        evidence=f"{', '.join(paths)} {'is' if len(paths) == 1 else 'are'} not as on the other side.",
+        without={"hidden": list(paths)},
+        cure=f"without {', '.join(paths)}",
+        bundle=len(paths) > 1,
+        parts=tuple(_hidden(half) for half in (paths[:middle], paths[middle:])) if middle else (),
+    )
 
 
 _SAME = {"amd64": "x86_64", "arm64": "aarch64"}

@@ -14,6 +14,7 @@ from tare.base.secrets import are_comparable, is_mask, revealed
 from tare.base.text import options_in
 from tare.parts.protocols import Absent, Cause, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
+_MOST_NAMED = 4  # modules without compiled files
 Table: TypeAlias = Mapping[str, tuple[str, float]]
 
 DEBUG: Table = {
@@ -250,7 +251,36 @@ class Bytecode(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        return suspected_variables(slow, quick, COMPILED) or RuledOut("both sides may keep compiled files.")
+        found = suspected_variables(slow, quick, COMPILED)
+        if missing := unseen(slow.seen("modules.looked"), quick.seen("modules.looked")):
+            return found or missing
+        paths, others = uncompiled(slow), uncompiled(quick)
+        lost = [path for path in paths if path.rpartition("/")[2] not in {each.rpartition("/")[2] for each in others}]
+        if not lost:
+            return found or RuledOut("modules have their compiled files on both sides, and both may keep them.")
+        more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
+        made = Suspicion(
+            weight=0.6,
+            evidence=f"no compiled files (__pycache__) in {', '.join(lost[:_MOST_NAMED])}{more}.",
+            without={"compiled": lost},
+            cure=f"RUN python -m compileall {' '.join(lost[:_MOST_NAMED])} (in the Dockerfile)",
+        )
+        if not isinstance(found, Suspicion):
+            return made
+        return replace(
+            made,
+            evidence=f"{made.evidence.rstrip('.')}; {found.evidence}",
+            without={**(found.without or {}), "compiled": lost},
+            cure=f"{made.cure} {found.cure}",
+        )
+
+
+def uncompiled(side: Side) -> list[str]:
+    """Folders of which no module has a compiled file, and single modules of others."""
+    key, found = "modules.uncompiled.", []
+    for folder, names in ((each[len(key) :], names) for each, names in side.facts.items() if each.startswith(key)):
+        found += [folder] if names == "all" else [f"{folder}/{name}" for name in names]
+    return found
 
 
 class Caches(Cause):
@@ -294,10 +324,15 @@ class OtherVariables(Cause):
         given = {*(slow.fields.get("env") or {}), *(quick.fields.get("env") or {})}
         others = (slow.variables() | quick.variables()) - _KNOWN - ({*PLACE_VARIABLES} - given)
         table = {name: _OTHERS.get(name, ("no cause of the catalogue knows it", 0.35)) for name in sorted(others)}
+        apart = [name for name in PLACE_VARIABLES if name not in given and slow.env(name) != quick.env(name)]
         found = suspected_variables(slow, quick, table)
         if found is None and (missing := unseen(slow.variable("PATH"), quick.variable("PATH"))):
             return NotLooked(f"not all variables were recorded: {missing.reason}")
-        return found or RuledOut("no other variable differs.")
+        return found or RuledOut(
+            f"no other variable differs, but for where programs and files are found ({', '.join(apart)})."
+            if apart
+            else "no other variable differs."
+        )
 
 
 class OtherArguments(Cause):

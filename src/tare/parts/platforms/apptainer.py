@@ -89,7 +89,7 @@ class Apptainer(Container):
 
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
         with phases.timed("open.root"):
-            root = self._root(host, site, stack)
+            root = self.covered(self._root(host, site, stack))
             self._make_targets(host, root)
             binds = _bindable(host, root.binds, f"{site.scratch}/{site.name}")
         group = Group(host, limited_group(host, site.name, self, stack) if may_make_groups(host) else {})

@@ -107,7 +107,7 @@ class Docker(Container):
             client = stack.enter_context(engine.opened(host))
         stack.callback(tree.remove_parent, host)
         with phases.timed("open.root"):
-            root = self._root(host, client, site, stack)
+            root = self.covered(self._root(host, client, site, stack))
         with phases.timed("open.start"):
             gpus = handed_on(host, self.gpu)
             inside = self._inside(host, client, site, root, gpus, stack)

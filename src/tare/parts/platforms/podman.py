@@ -87,7 +87,7 @@ class Podman(Container):
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
         stack.callback(_remove_groups, host)
         with phases.timed("open.root"):
-            root = self._root(host, site, stack)
+            root = self.covered(self._root(host, site, stack))
         stack.callback(_remove, host, site.name)
         folder = ["--rootfs"] if root.path.startswith("/") else []
         with phases.timed("open.create"):
