@@ -51,9 +51,10 @@ def launch(argv):
     """Run the command to its end; what it cost, as plain data."""
     start_ns = now_ns()
     pid = _start(argv)
+    looked = look_until_ended(pid) if os.environ.get("TARE_STACKS") else {}
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until it is reaped, the kernel still tells what it waited for
     end_ns = now_ns()
-    waited = waits(read("/proc/%d/schedstat" % pid))
+    waited = dict(waits(read("/proc/%d/schedstat" % pid)), **looked)
     _, status, usage = os.wait4(pid, 0)
     for number in _FORWARDED:
         signal.signal(number, signal.SIG_IGN)  # there is nobody to stop any more, and its pid may be another's soon
@@ -72,6 +73,26 @@ def launch(argv):
         "exit": 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status),
     }
     return dict(counted, **waited)
+
+
+def look_until_ended(pid):
+    """Seconds by what the innermost process was at, by looking at its first thread: running, or where it waits."""
+    seen, last_ns = {}, now_ns()
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+        time.sleep(0.005)
+        inner = pid
+        while True:
+            children = read("/proc/%d/task/%d/children" % (inner, inner)).split()
+            if not children:
+                break
+            inner = int(children[-1])
+        name, _, state = read("/proc/%d/stat" % inner).rpartition(")")
+        waits_in = read("/proc/%d/wchan" % inner).strip("\0")
+        at = "running" if state.strip().startswith("R") else "in " + waits_in if len(waits_in) > 1 else "waiting"
+        key, t_ns = "%s %s" % (name.partition("(")[2], at), now_ns()
+        seen[key] = seen.get(key, 0.0) + (t_ns - last_ns) / 1e9
+        last_ns = t_ns
+    return {"sampled": seen}
 
 
 def waits(schedstat):

@@ -45,6 +45,7 @@ from tare_inside.launch import LEFT, SOURCES
 from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
+from tare_inside.stacks import LEFT as STACKS
 
 NO_PYTHON = Ruling(
     "image.no-python",
@@ -476,6 +477,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
         state.facts["attach"] = reported
     if reported := _left(measured.workdir, ACTIVITY_FILE, state):
         state.facts[ACTIVITY_FACT] = reported
+    if reported := _left(measured.workdir, STACKS, state):
+        state.facts["stacks"] = reported
     if reported := _left(measured.workdir, SERVED, state):
         state.facts["served"] = reported
     if reported := _left(measured.workdir, COLD_EPOCHS, state):

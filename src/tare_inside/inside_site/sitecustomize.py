@@ -102,6 +102,13 @@ if os.environ.get("TARE_MARKS"):
         import tare_inside  # noqa: F401  (it notes when the interpreter had come up)
     except Exception:
         pass
+    if os.environ.get("TARE_STACKS"):
+        try:
+            from tare_inside import stacks
+
+            stacks.start(os.path.dirname(os.environ["TARE_MARKS"]))
+        except Exception as problem:
+            sys.stderr.write("tare: nobody looks at the stacks: {!r}\n".format(problem))
     sys.meta_path.insert(0, _WhenTheyCome(("torch",) + _FRAMEWORKS))
     _leave_word("x", '{"state": "started"}')  # json is not imported yet, and need not be
 _run_the_next_one()

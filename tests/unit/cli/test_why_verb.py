@@ -83,8 +83,15 @@ class Played(Trying):
         self.stages: list[str] = []
         self.taken: dict[str, int] = {}
 
-    def records(self, stage, platforms, fields, enough=None):
+    def records(self, stage, platforms, fields, enough=None, *, with_other=True):
         self.stages.append(stage)
+        if stage == "where":  # one run of each, looked at
+            levels = [self.level(each) for each in platforms]
+            seen = [{"a.py:load": [self.seconds(level), self.seconds(level)]} for level in levels]
+            return [
+                record(step_s=None, settings=level.settings(), facts={"stacks": each})
+                for level, each in zip(levels, seen, strict=True)
+            ]
         levels = [self.quick, *(self.level(each) for each in platforms)]
         made, noise = [], random.Random(stage)
         for block in range(self.most):
@@ -117,6 +124,26 @@ def test_a_quota_is_named_with_its_cure_after_as_few_blocks_as_show_it():
     assert found.answer is not None and found.answer.explained
     assert [each.cause for each in found.answer.causes] == ["cpu_quota"]
     assert run.stages == ["look", "tried-1"] and set(run.taken.values()) == {2}
+
+
+def test_what_no_suspect_explains_is_located_by_one_more_run_of_each_side_that_is_not_timed():
+    run = Played(lambda level: 5.0 if level.platform == "runc" else 1.0)
+    finding = Finding(run)
+    found = finding.explained("runc", {}, quiet=True)
+    assert found.unexplained and found.where is None
+
+    found = finding.placed()
+    assert run.stages[-1] == "where" and len(run.waves) == len(run.stages) - 1
+    assert "Where: most of it is in load() of a.py (1.00 s -> 5.00 s)." in why._text(found, run, verbose=False)
+
+
+def test_it_says_which_files_each_side_runs_and_what_is_therefore_not_compared():
+    run = Trying(Path("why"), {"command": {"argv": ["app"], "in_image": True}}, None, 6, 0.05, None, "app:1")
+    assert "its software is not compared" in run.files
+    assert run.quick.fields == {"image": "app:1"}
+    host = Trying(Path("why"), {"command": {"argv": ["app"]}}, None, 6, 0.05, None, "app:1")
+    assert host.files.startswith("The container runs the software of app:1, and bare metal this machine's")
+    assert Trying(Path("why"), {}, None, 6, 0.05, None).files == ""
 
 
 def test_a_far_larger_suspect_is_tried_before_the_filter_and_the_layers():

@@ -64,6 +64,14 @@ def test_a_process_that_shares_its_core_waits_for_it(result: Path) -> None:
     assert said["run_queue_s"] <= said["wall_s"] - said["cpu_user_s"] - said["cpu_system_s"] + 0.05
 
 
+def test_where_it_is_asked_to_look_it_says_what_the_innermost_process_was_at(result: Path) -> None:
+    launched(result, "sh", "-c", "sleep 0.4; true", env={**os.environ, "TARE_STACKS": "1"})
+    seen = json.loads(result.read_text())["sampled"]
+
+    asleep = [seconds for name, seconds in seen.items() if name.startswith("sleep ") and not name.endswith("running")]
+    assert 0.2 < sum(asleep) < 1.0
+
+
 def test_output_input_folder_and_environment_are_the_commands_own(result: Path, tmp_path: Path) -> None:
     show = "import os, sys; print(os.getcwd(), os.environ['MARK'], sys.stdin.read()); sys.stderr.write('bad')"
     done = launched(result, sys.executable, "-c", show, cwd=tmp_path, env={"MARK": "x"}, input="in")

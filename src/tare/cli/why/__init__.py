@@ -63,6 +63,7 @@ from tare.records.schema import ANSWER_FILE
 if TYPE_CHECKING:
     from tare.analysis.model import Comparison
     from tare.analysis.why.causes import Answer, Phase
+    from tare.analysis.why.where import Where
     from tare.plan.why import Search, Suspects
 
 
@@ -229,6 +230,8 @@ def command(
                 need(not layering.always, against)
                 run.other_side(chosen, {**fields, **profile, "image": container.against})
             found = finding.explained(chosen, {**fields, **profile}, quiet=as_json, verbose=verbose)
+            if found.answer is not None and found.total.verdict == "slower" and not found.answer.explained:
+                found = finding.placed()
             wanted = layering.always or (found.unexplained and not layering.never and not container.against)
             if wanted and found.answer is not None and not as_json:  # it takes long: what is known is said before it
                 click.echo(_text(found, run, verbose=False), err=True)
@@ -252,6 +255,8 @@ class Explained:
     untried: tuple[str, ...] = ()  # suspects that were not tried, since the cost was explained before
     located: tuple[str, ...] = ()  # suspects that are all that the sides differ in, so that the cost is in them
     disturbed: int = 0  # trials that count although other processes disturbed them
+    grown: tuple[Phase, ...] = ()  # what the run of the slow side spent more on: the entries of the ledger that grew
+    where: Where | None = None  # what took longer in runs that were looked at; None where nobody looked
 
     @property
     def unexplained(self) -> bool:
@@ -267,6 +272,8 @@ class Explained:
             **({} if self.answer is None else {"answer": self.answer.as_json(), "not_tried": self.untried}),
             "located": self.located,
             "disturbed": self.disturbed,
+            "ledger": [asdict(each) for each in self.grown],
+            **({} if self.where is None else {"where": asdict(self.where)}),
         }
 
 
@@ -277,12 +284,24 @@ class Finding:
         self.run = run
         self._suspects: Suspects | None = None
         self._search: Search | None = None
+        self._where: Where | None = None
+
+    def placed(self) -> Explained:
+        """The same with where the time goes, by one more run of each side."""
+        assert self._search is not None
+        try:
+            self._where = self.run.where(self._search.slow)
+        except TareError as problem:
+            say(f"where the time goes was not seen: {problem}")
+        return self.so_far()
 
     def explained(self, platform: str, fields: dict[str, Any], *, quiet: bool, verbose: bool = False) -> Explained:
         from tare.analysis.why.causes import QUICK, SLOW
         from tare.plan.why import Level, Search
 
         run, slow = self.run, Level(platform, fields)
+        if run.files:
+            say(run.files)
         say(f"both sides in turn, {LEAST} blocks, or up to {run.most} where they leave it open.")
         first = run.look({QUICK: run.quick, SLOW: slow})
         found = self.so_far()
@@ -298,7 +317,7 @@ class Finding:
     def so_far(self) -> Explained:
         """What all trials until now show; raises where both sides have not run."""
         from tare.analysis.selection import without_throttled_alone
-        from tare.analysis.why.causes import QUICK, SLOW, disturbed, having, phases
+        from tare.analysis.why.causes import QUICK, SLOW, disturbed, having, phases, phases_of
         from tare.plan.why import examined
         from tare.records.model import usable_trials
 
@@ -316,7 +335,10 @@ class Finding:
         tried = {each.cause for each in answer.tried}  # some may be candidates again, for a wave that was not needed
         untried = tuple(name for name in (search.candidates() if search else ()) if name not in tried)
         noisy = sum(disturbed(wave.records) for wave in run.waves)
-        found = Explained(answer.total, parts, self._suspects, answer, untried, disturbed=noisy)
+        spent = phases_of(slow.spent(), quick.spent())
+        found = Explained(
+            answer.total, parts, self._suspects, answer, untried, disturbed=noisy, grown=spent, where=self._where
+        )
         if search is None:
             return found
         is_located = answer.total.verdict == "slower" and not answer.explained
@@ -335,13 +357,16 @@ def _tell_suspects(found: Explained, sides: tuple[str, str], verbose: bool) -> N
 
 
 def _text(found: Explained, run: Trying, *, verbose: bool, marked: bool = False) -> str:
-    from tare.report.text.why import answer_text, nothing_text
+    from tare.report.text.why import answer_text, nothing_text, where_text
 
     if found.answer is None:
-        return nothing_text(found.total, width(), run.sides)
+        return nothing_text(found.total, width(), run.sides, run.files)
     unsure = "" if found.answer.total.verdict == "slower" else "the cost is not sure."
     spared = dict.fromkeys(found.untried, "the cost was explained before." if found.answer.explained else unsure)
-    about = told(found.suspects, spared, found.suspects.ruled_out, found.phases, found.located)
+    about = told(
+        found.suspects, spared, found.suspects.ruled_out, found.phases, found.located,
+        where_text(found.grown, found.where, found.total.unit),
+    )  # fmt: skip
     return answer_text(found.answer, about, width(), run.sides, verbose=verbose, marked=marked)
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from tare.analysis.why.causes import Answer, Pair, Phase, Wave
     from tare.analysis.why.layers import Calls, Waterfall
+    from tare.analysis.why.where import Where
     from tare.fleet.local import Enough
     from tare.parts.protocols import Side
     from tare.plan.why import Level, Search, Stages, Suspects
@@ -40,9 +41,7 @@ if TYPE_CHECKING:
     from tare.report.text.why import Told
 
 
-_OF_THE_STEP = (
-    0.75  # of what may be wrong: the rest is for the whole run, which is judged where the mean step is not slow
-)
+_OF_THE_STEP = 0.75  # of what may be wrong; the rest is the whole run's, which is judged where the step is not slow
 
 
 class Stopped(KeyboardInterrupt):
@@ -91,6 +90,7 @@ class Trying:
         in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
         self.quick = Level("bare", {"image": image} if in_image else {})  # the other side: see `other_side`
         self.image, self.sides = image, ("container", "bare metal")  # what the slow side and the other one are called
+        self.files = _files_text(image, in_image)
         self.waves: list[Wave] = []
         self._bundles: frozenset[str] = frozenset()  # of the suspects: see `answer` of causes.py
         self._trials, self._seconds = 0, 0.0
@@ -102,6 +102,7 @@ class Trying:
         from tare.plan.why import Level
 
         images = str(self.image), str(fields["image"])
+        self.files = f"{images[0]} and {images[1]} run in the same container, each with its own files and variables."
         short = Path(images[0]).name, Path(images[1]).name  # app:2; of a path that differs in its end
         self.quick, self.sides = Level(platform, fields), short if short[0] != short[1] else images
 
@@ -194,6 +195,18 @@ class Trying:
         self._trials, self._seconds = self._trials + len(records), self._seconds + time.monotonic() - began_s
         return self.answer()
 
+    def where(self, slow: Level) -> Where:
+        """One more run of each side, which is looked at and so not timed: what takes longer there."""
+        from tare.analysis.why.causes import having
+        from tare.analysis.why.where import where
+
+        looked = [level.changed({"env": {"TARE_STACKS": "1"}}) for level in (self.quick, slow)]
+        say(f"where the time goes: one more run of each side, not timed, about {self.time_text(2)}.")
+        plain = [level.as_plain() for level in looked]
+        records = self.records("where", plain, {"repeat": 1, "aa": False}, with_other=False)
+        quick, slow_ones = (having(level.settings(), records) for level in looked)
+        return where(slow_ones, quick)
+
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why.layers import waterfall
 
@@ -211,12 +224,14 @@ class Trying:
         return calls_by_layer(self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
 
     def records(
-        self, stage: str, platforms: list[Any], fields: dict[str, Any], enough: Enough | None = None
-    ) -> list[Record]:
-        """Run a study of the other side and these platforms; what it left."""
+        self, stage: str, platforms: list[Any], fields: dict[str, Any], enough: Enough | None = None, *,
+        with_other: bool = True,
+    ) -> list[Record]:  # fmt: skip
+        """Run a study of the other side, unless it is left out, and these platforms; what it left."""
         from tare.studies.load import from_plain
 
-        plain, first = self.plain(stage, platforms, fields), not self._known
+        sides = [self.quick.as_plain(), *platforms] if with_other else platforms
+        plain, first = self.plain(stage, sides, fields), not self._known
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         outcome = run_into(study, study_text(study), self._folder / stage, enough=enough, first=first)
         with reading(self._folder / stage) as store:
@@ -229,13 +244,12 @@ class Trying:
         self.note_lengths([*rehearsed, *records])
         return records
 
-    def plain(self, stage: str, platforms: list[Any], fields: dict[str, Any]) -> dict[str, Any]:
-        """The study of the other side and these platforms. The first rehearses, and the limit follows from it; of the
+    def plain(self, stage: str, sides: list[Any], fields: dict[str, Any]) -> dict[str, Any]:
+        """The study of these platforms. The first rehearses, and the limit follows from it; of the
         others it follows from the slowest side so far."""
         from tare.plan.matrix import followed_limit_s
         from tare.studies.model import Study
 
-        sides = [self.quick.as_plain(), *platforms]
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
         limit_s = followed_limit_s([self._slowest_s]) or 0.0
         if self._known and limit_s > Study.model_fields["limit_s"].default:
@@ -246,6 +260,20 @@ class Trying:
         """A study ran: both sides are known to run, and how long the workload takes at the most."""
         self._known = True
         self._slowest_s = max([self._slowest_s, *(each.phases.get("run", 0.0) for each in records)])
+
+
+def _files_text(image: str | None, in_image: bool) -> str:
+    """Which files each side runs: what both run cannot be the cause."""
+    if image is None:
+        return ""
+    if in_image:
+        return (
+            f"Both sides run the files, entry point and variables of {image}: its software is not compared "
+            "(--against-image compares it with another one)."
+        )
+    return (
+        f"The container runs the software of {image}, and bare metal this machine's; the command's files are the same."
+    )
 
 
 LEAST = 2  # blocks of a wave
@@ -436,6 +464,7 @@ def told(
     ruled_out: Mapping[str, str],
     phases: Sequence[Phase],
     located: Sequence[str] = (),
+    where: str = "",
 ) -> Told:
     """What an answer is told with; `spared`: why some were not tried, beside those that cannot be."""
     from tare.report.text.why import Told
@@ -451,6 +480,7 @@ def told(
         suspects.not_looked,
         tuple(located),
         tuple(suspects.offered()),
+        where,
     )
 
 

@@ -10,6 +10,7 @@ from tare.analysis.model import Comparison
 from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
 from tare.analysis.why.causes import Answer, Pair, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
+from tare.analysis.why.where import Grown, Where
 from tare.base.columns import display_width, wrap
 from tare.base.text import count_text, effect_text, metric_name, quantity_text, share_text, time_text
 from tare.report.columns import table
@@ -76,7 +77,7 @@ def layer_name(layer: str) -> str:
 SIDES = ("container", "bare metal")  # of a plain `tare why`: the slow one and the other one
 
 
-def nothing_text(total: Comparison, width: int, sides: tuple[str, str] = SIDES) -> str:
+def nothing_text(total: Comparison, width: int, sides: tuple[str, str] = SIDES, files: str = "") -> str:
     """Said when the whole weighs nothing: there is no layer to look for."""
     figures = f"({effect_of(total)} {interval_of(total)})"
     sentence = f"{sides[0]} is {verdict_phrase(total)} to {sides[1]} {figures}: there is no cost to explain."
@@ -85,7 +86,7 @@ def nothing_text(total: Comparison, width: int, sides: tuple[str, str] = SIDES) 
             f"The whole container is {verdict_phrase(total)} to bare metal {figures}: there is no cost to break down, "
             "so the layers were not run. --layers runs them anyway."
         )
-    return "\n".join(wrap(sentence, width))
+    return "\n".join(wrap(f"{sentence} {files}".rstrip(), width))
 
 
 def moved_text(one: Moved) -> str:
@@ -205,6 +206,7 @@ class Told:
     not_looked: Mapping[str, str] = field(default_factory=dict)
     located: Sequence[str] = ()  # suspects that are all that the sides differ in
     offered: Sequence[str] = ()  # those whose cure may be told before it is proved
+    where: str = ""  # what grew: said where the causes do not explain all
 
 
 def answer_text(
@@ -237,6 +239,34 @@ def answer_text(
         for name, why in told.not_looked.items():
             lines += _indented(f"{name}: {why}", width)
     return "\n".join(lines)
+
+
+_COMPILES = "<frozen importlib._bootstrap_external>:source_to_code"
+
+
+def where_text(spent: Sequence[Phase], where: Where | None, unit: str) -> str:
+    """What grew: the largest entry of the ledger, the function, and the wait in the kernel; empty where nothing did."""
+    told = []
+    if spent:
+        first = spent[0]
+        times = f"{time_text(first.quick_s)} -> {time_text(first.slow_s)}"
+        told.append(f"{_phase(first, unit)}: {times} per run, {share_text(first.share).lstrip('+')} of what grew")
+    if where is not None and where.function is not None:
+        told.append(f"most of it is in {_grown(where.function)}")
+        inside = [each for each in where.inside if each.name != where.function.name]
+        told += [f"in themselves grew {', '.join(map(_grown, inside))}"] if inside else []
+    if where is not None and where.kernel:
+        told.append(f"it was seen {', '.join(map(_grown, where.kernel))}")
+    return f"{'; '.join(told)}." if told else ""
+
+
+def _grown(each: Grown) -> str:
+    file, _, function = each.name.rpartition(":")
+    name = {"<module>": f"the import of {file}"}.get(function, f"{function}() of {file}")
+    name = (
+        "Python's compiler, for modules without __pycache__" if each.name == _COMPILES else name if file else each.name
+    )
+    return f"{name} ({time_text(each.quick_s)} -> {time_text(each.slow_s)})"
 
 
 def _indented(text: str, width: int) -> list[str]:
@@ -295,6 +325,8 @@ def answer_lines(
         yield "Proof", _proof(found.located[-1], sides) if found.located else _SAME
     elif not found.causes:
         yield from _best_suspect(found, told, marked)
+    if is_sure and not found.explained and told.where:
+        yield "Where", told.where
     yield "Left", _what_is_left(found, told, located, sides[1])
 
 

@@ -1,0 +1,97 @@
+"""Where a Python program spends its time, by looking at its first thread again and again: for runs that are not timed.
+
+What is left behind: seconds by function, in itself and with all that it called. A look that comes late, because
+something held the interpreter, counts for all the time since the one before.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+
+LEFT = "stacks.json"  # in the work folder
+BEFORE = "the interpreter's start, with *.pth files and what ran before it"
+_EVERY_S = 0.005
+_KEPT_EVERY_S = 1.0
+_MOST = 400
+
+
+def start(folder):
+    """Begin, unless another interpreter of this trial has."""
+    path = os.path.join(folder, LEFT)
+    try:
+        with open(path, "x"):
+            pass
+    except OSError:
+        return
+    stacks = Stacks(path, threading.main_thread().ident)
+    thread = threading.Thread(target=stacks.run, name="tare-stacks")
+    thread.daemon = True
+    thread.start()
+    atexit.register(stacks.end, thread)
+
+
+class Stacks(object):
+    """Looks at one thread, and adds up."""
+
+    def __init__(self, path, ident):
+        self._path, self._ident, self._pid = path, ident, os.getpid()
+        self._over = threading.Event()
+        self._names = {}
+        self.own_s, self.whole_s = {}, {BEFORE: age_s()}
+
+    def run(self):
+        last_s = kept_s = time.perf_counter()
+        while not self._over.wait(_EVERY_S):
+            now_s = time.perf_counter()
+            self.look(sys._current_frames().get(self._ident), now_s - last_s)
+            last_s = now_s
+            if now_s - kept_s > _KEPT_EVERY_S:
+                self.keep()
+                kept_s = now_s
+
+    def look(self, frame, seconds):
+        if frame is None:
+            return
+        name = self._name(frame.f_code)
+        self.own_s[name] = self.own_s.get(name, 0.0) + seconds
+        seen = set()
+        while frame is not None:
+            seen.add(self._name(frame.f_code))
+            frame = frame.f_back
+        for name in seen:
+            self.whole_s[name] = self.whole_s.get(name, 0.0) + seconds
+
+    def _name(self, code):
+        """`numpy/core/numeric.py:ones`: the file as from a folder that modules are searched in."""
+        if code not in self._names:
+            folders = [each for each in sys.path if each and code.co_filename.startswith(each.rstrip("/") + "/")]
+            cut = max(map(len, (each.rstrip("/") + "/" for each in folders))) if folders else 0
+            self._names[code] = "%s:%s" % (code.co_filename[cut:], code.co_name)
+        return self._names[code]
+
+    def keep(self):
+        first = sorted(self.whole_s, key=lambda name: -self.whole_s[name])[:_MOST]
+        found = {name: [round(self.own_s.get(name, 0.0), 4), round(self.whole_s[name], 4)] for name in first}
+        with open(self._path + ".half", "w") as file:
+            json.dump(found, file)
+        os.rename(self._path + ".half", self._path)
+
+    def end(self, thread):
+        if os.getpid() != self._pid:  # a fork, which has no such thread
+            return
+        self._over.set()
+        thread.join(1.0)
+        self.keep()
+
+
+def age_s():
+    """How long ago this process was made."""
+    try:
+        with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
+            ticks = int(stat.read().rpartition(")")[2].split()[19])
+            return float(uptime.read().split()[0]) - ticks / float(os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,47 @@
+"""The functions of a program in which its time goes, by looking at it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import tare_inside
+
+PROGRAM = """\
+import time
+def busy(seconds):
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end: pass
+def outer():
+    busy(0.4)
+    time.sleep(0.2)
+outer()
+"""
+HOOKS = Path(tare_inside.__file__).parent
+
+
+def looked_at(folder: Path, program: str) -> dict[str, list[float]]:
+    (folder / "program.py").write_text(program)
+    env = {
+        **os.environ, "TARE_STACKS": "1", "TARE_MARKS": str(folder / "marks.bin"),
+        "PYTHONPATH": f"{HOOKS / 'inside_site'}:{HOOKS.parent}",
+    }  # fmt: skip
+    subprocess.run([sys.executable, str(folder / "program.py")], env=env, check=True)
+    found: dict[str, list[float]] = json.loads((folder / "stacks.json").read_text())
+    return found
+
+
+def test_seconds_go_to_the_function_and_to_whoever_called_it(tmp_path: Path) -> None:
+    found = looked_at(tmp_path, PROGRAM)
+
+    assert 0.3 < found["program.py:busy"][0] < 0.7
+    assert 0.5 < found["program.py:outer"][1] < 1.0
+    assert found["program.py:outer"][0] < 0.4 < found["program.py:<module>"][1]
+    assert all(own < 0.1 for name, (own, _) in found.items() if "stacks.py" in name)
+
+
+def test_what_a_program_left_that_ends_at_once_is_kept(tmp_path: Path) -> None:
+    found = looked_at(tmp_path, PROGRAM.replace("0.4", "1.4") + "import os\nos._exit(0)\n")
+
+    assert found["program.py:busy"][1] > 0.5
