@@ -8,8 +8,10 @@ import re
 import pytest
 
 from recorded import SCOPES, let_time_pass, recorded_host
+from tare.base.declare import before
 from tare.base.errors import TareError
 from tare.base.host import LocalHost, Scope, WatchingHost
+from tare.base.units import Channel
 from tare.parts.find import find, names
 from tare.parts.protocols import Feed, Probe, Reading, Recorder
 from tare.testing import FakeHost
@@ -72,6 +74,9 @@ def test_channels_and_readings_agree(name, device):
         assert channel.unit in UNITS
         assert channel.name.startswith(f"{name}.")
         assert channel.name.endswith(ENDINGS.get(channel.unit, ""))
+        assert Channel.of({"name": channel.name, "unit": channel.unit, "kind": channel.kind, "about": channel.about,
+                           **channel.declared()}) == channel  # fmt: skip
+        assert channel.declared() == before().channels.get(channel.name, channel.declared())
 
 
 @on_every_probe

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
+from tare.base.units import Channel
+
 Better: TypeAlias = Literal["lower", "higher", "neutral"]
 STEP = "step"  # what the marks of a workload call a step, where nothing else is declared
 
@@ -56,6 +58,7 @@ class Declared:
     settings: Mapping[str, Setting]
     parts: Mapping[str, Part]
     times: Mapping[str, str]  # what a step is, where it has another word -> what its time is called: "latency"
+    channels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> words, group and rank
 
     def metric(self, name: str) -> Metric | None:
         """Of a record: by its whole name, else by its family. A user's column is of no family."""
@@ -70,6 +73,10 @@ class Declared:
 
     def setting(self, name: str) -> Setting:
         return self.settings.get(name, _NO_SETTING)
+
+    def channel(self, sealed: Mapping[str, Any]) -> Channel:
+        """A channel as it was sealed; what its probe did not declare then is what is declared here of its name."""
+        return Channel.of({**self.channels.get(str(sealed.get("name")), {}), **sealed})
 
     def part(self, kind: str, name: str) -> Part:
         return self.parts.get(f"{kind}.{name}", _NO_PART)
@@ -89,6 +96,7 @@ class Declared:
             settings={name: Setting(**each) for name, each in data["settings"].items()},
             parts={name: Part(**each) for name, each in data["parts"].items()},
             times=data["times"],
+            channels=data.get("channels", {}),
         )
 
 

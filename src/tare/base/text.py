@@ -55,6 +55,7 @@ _LADDERS: Mapping[str, tuple[float, tuple[_Unit, ...]]] = {
     "s": (1.0, _TIME),
     "ns": (1e-9, _TIME),
     "bytes": (1.0, _SIZE),
+    "bytes/s": (1.0, _thousands("B/s", ("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9))),
     "share": (1.0, (_Unit("%", 0.01, 0.0),)),
     "w": (1.0, _thousands("W", ("m", 1e-3), ("", 1.0), ("k", 1e3))),
     "j": (1.0, _thousands("J", ("m", 1e-3), ("", 1.0), ("k", 1e3), ("M", 1e6))),

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 _TIME_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -98,16 +98,45 @@ OnOff = Annotated[Literal["on", "off"], _Before(lambda said: ("off", "on")[said]
 
 
 METER_W, METER_J = "external.power_w", "external.counter_j"  # channels of a meter at the wall, if there is one
+POWER, CLOCK, GPU_USE = "Power", "Clock", "GPU in use"  # groups to which channels of several probes belong
+LAST_RANK = 100
+LONGEST_WORDS = 80  # characters
+_PER_SECOND_UNITS = {"s": "1", "J": "W", "1": "1/s"}
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One series that a probe can deliver. A metric is data, not a class."""
+    """One series that a probe can deliver, and how it is shown: plain data, which is sealed with the trial."""
 
     name: str  # dotted, with the unit last: "cpu.busy_share", "disk.vda.read_bytes"
     unit: str  # s, ns, bytes, share, 1 (a count), Hz, W, J, C
     kind: Literal["gauge", "counter"]  # a counter only grows: its difference is what matters
     about: str = ""
+    words: str = ""  # what is drawn of it, where the unit does not say so: "load average", "cores"
+    group: str = ""  # the title of its panel on the live page and of its charts; without one it has none
+    rank: int = LAST_RANK  # the order of the groups; of the channels of a group the lowest stands for all
+
+    @property
+    def drawn_unit(self) -> str:
+        """The unit of what is drawn: of a counter that of its growth in a second."""
+        return self.unit if self.kind == "gauge" else _PER_SECOND_UNITS.get(self.unit, f"{self.unit}/s")
+
+    def declared(self) -> dict[str, Any]:
+        """What it declares beyond name, unit, kind and about, as plain data; what is as usual is left out."""
+        own = {each.name: (getattr(self, each.name), each.default) for each in fields(self)[4:]}
+        return {name: value for name, (value, usual) in own.items() if value != usual}
+
+    @classmethod
+    def of(cls, sealed: Mapping[str, Any]) -> Channel:
+        """The channel of a sealed trial, whoever wrote that: what is not of its type is as if it were not there."""
+        name, unit, about, words, group = (
+            str(sealed.get(key, "")) for key in ("name", "unit", "about", "words", "group")
+        )
+        rank = sealed.get("rank")
+        return cls(
+            name, unit, "counter" if sealed.get("kind") == "counter" else "gauge", about,
+            words[:LONGEST_WORDS], group[:LONGEST_WORDS], rank if isinstance(rank, int) else LAST_RANK,
+        )  # fmt: skip
 
 
 MOST_CORES = 8192  # the largest that Linux is built for

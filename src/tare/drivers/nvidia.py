@@ -13,7 +13,7 @@ from tare.base.errors import DeviceLost, TareError
 from tare.base.host import Host, OwnDevice
 from tare.base.installed import pip_install
 from tare.base.rulings import Ruling, obstacle
-from tare.base.units import Channel
+from tare.base.units import CLOCK, GPU_USE, Channel
 from tare.drivers.kernel_files import KernelFile, number, text_of, within
 from tare.parts.protocols import Json
 
@@ -335,10 +335,11 @@ def clock_files(channel: Channel) -> Iterator[KernelFile]:
 
 def integrated_files() -> Iterator[KernelFile]:
     """How busy it is, and its clock, under the names that NVIDIA's cards have."""
-    util = Channel("gpu.util", "share", "gauge", "of the time in which the GPU was busy, as the kernel counts it")
+    about = "of the time in which the GPU was busy, as the kernel counts it"
+    util = Channel("gpu.util", "share", "gauge", about, group=GPU_USE, rank=30)
     paths = [*(path.format(chip) for chip in _CHIPS for path in _LOADS), _ALSO]
     yield from (KernelFile(path, number(util, 0.001)) for path in paths)
-    yield from clock_files(Channel("gpu.clock_hz", "Hz", "gauge", "devfreq of the GPU"))
+    yield from clock_files(Channel("gpu.clock_hz", "Hz", "gauge", "devfreq of the GPU", group=CLOCK, rank=70))
 
 
 def has_integrated(host: Host) -> bool:

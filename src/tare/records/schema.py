@@ -11,8 +11,9 @@
         manifest.json         name, size and SHA-256 of each file below; lost_marks; a CRC of itself; of a thinned
                               trial also `thinned`: resolution_ns, and the same list of the files as they were sealed
         record.json           the record (`records.model.Record`)
-        channels.json         name, unit, kind and about of each channel; count and quantiles (0, 1/40 .. 1) of its
-                              values, of a counter: of how fast it rose in a second; to six digits
+        channels.json         name, unit, kind and about of each channel; words, group and rank where its probe declares
+                              them; count and quantiles (0, 1/40 .. 1) of its values, of a counter: of how fast it
+                              rose in a second; to six digits
         readings.parquet      t_ns BIGINT, channel VARCHAR, value DOUBLE; in runs of one channel, as they came
         marks.parquet         t_ns BIGINT, name VARCHAR, edge VARCHAR (begin, end, point), step BIGINT
         out.txt, err.txt      what the workload printed
@@ -98,7 +99,8 @@ CREATE TABLE IF NOT EXISTS channel (
     name  TEXT NOT NULL UNIQUE,
     unit  TEXT NOT NULL,
     kind  TEXT NOT NULL,
-    about TEXT NOT NULL
+    about TEXT NOT NULL,
+    shown TEXT NOT NULL             -- JSON: words, group, rank, where the probe declares them
 );
 -- One row a tick. Its blob holds n readings as three little-endian columns: n x int64 t_ns, n x float64 value,
 -- n x uint32 channel id.

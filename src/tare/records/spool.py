@@ -5,6 +5,7 @@ The writing half is what the sampler's process loads, so it needs nothing but SQ
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -84,7 +85,6 @@ _READING_BYTES = 8 + 8 + 4
 _CHUNK_TICKS = 4096
 # 16 MiB of log: a trial of a few minutes never waits for the disk while it is watched.
 _CHECKPOINT_PAGES = 4096
-_CHANNEL_KEYS = ("name", "unit", "kind", "about")
 _INSERT = "INSERT INTO tick (t_ns, readings) VALUES (?, ?)"
 
 
@@ -103,7 +103,9 @@ class SpoolWriter:
     def channels(self, channels: Sequence[Channel]) -> None:
         """Note the channels of a feed, before its first reading."""
         with explained(self._path.parent, "writing channels to the spool"):
-            self._ids.declare([(channel.name, channel.unit, channel.kind, channel.about) for channel in channels])
+            self._ids.declare(
+                (each.name, each.unit, each.kind, each.about, json.dumps(each.declared())) for each in channels
+            )
 
     def tick(self, t_ns: int, readings: Iterable[tuple[int, str, float]]) -> None:
         """Keep what was read at one tick, as one row."""
@@ -145,18 +147,18 @@ class _Ids(dict[str, int]):
         super().__init__(known)
         self._db = db
 
-    def declare(self, channels: Iterable[tuple[str, str, str, str]]) -> None:
-        """Give an id to each (name, unit, kind, about) that has none yet: all of them or none."""
+    def declare(self, channels: Iterable[tuple[str, str, str, str, str]]) -> None:
+        """Give an id to each (name, unit, kind, about, shown) that has none yet: all of them or none."""
         new = {channel[0]: channel for channel in channels if channel[0] not in self}
         ids = {name: len(self) + place for place, name in enumerate(new)}
         rows = [(ids[name], *(storable(text) for text in channel)) for name, channel in new.items()]
         with self._db:
             self._db.execute("BEGIN")
-            self._db.executemany("INSERT INTO channel VALUES (?, ?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT INTO channel VALUES (?, ?, ?, ?, ?, ?)", rows)
         self.update(ids)
 
     def __missing__(self, name: str) -> int:
-        self.declare([(name, "", "gauge", "not declared by its probe")])
+        self.declare([(name, "", "gauge", "not declared by its probe", "{}")])
         return self[name]
 
 
@@ -191,10 +193,12 @@ class SpoolReader:
         except (sqlite3.Error, OSError) as error:
             self.damage = str(error)
 
-    def channels(self) -> list[dict[str, str]]:
+    def channels(self) -> list[dict[str, Any]]:
         """Every channel; its place in the list is its id."""
-        rows = self._rows("SELECT id, name, unit, kind, about FROM channel ORDER BY id")
-        found = {place: dict(zip(_CHANNEL_KEYS, about, strict=True)) for place, *about in rows}
+        found: dict[int, dict[str, Any]] = {}
+        for place, name, unit, kind, about, *shown in self._rows("SELECT * FROM channel ORDER BY id"):
+            declared = json.loads(shown[0]) if shown else {}  # a spool of an older tare has no such column
+            found[place] = {"name": name, "unit": unit, "kind": kind, "about": about, **declared}
         lost = {"unit": "", "kind": "gauge", "about": "its name was lost"}
         return [found.get(place, {"name": nameless(place), **lost}) for place in range(max(found, default=-1) + 1)]
 
@@ -228,8 +232,8 @@ class SpoolReader:
         self.close()
 
 
-def read_channels(path: Path) -> list[dict[str, str]]:
-    """Name, unit, kind and about of each channel; empty where nothing was watched."""
+def read_channels(path: Path) -> list[dict[str, Any]]:
+    """Name, unit, kind and about of each channel, and how it is shown; empty where nothing was watched."""
     with SpoolReader(path) as spool:
         return spool.channels()
 

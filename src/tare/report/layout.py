@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.labels import setting_words, shortened
+from tare.base.declare import before
 from tare.base.text import safe_text
-from tare.base.units import METER_W
+from tare.base.units import Channel
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -65,10 +68,34 @@ def zero_mark(across: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-POWER = (METER_W, "power_rails.total_w", "gpu.power_w")  # read in watts
-# With the counters whose growth is power: for figures that take rates.
-POWER_OR_ENERGY = (METER_W, "power_rails.total_w", "power_rapl.total_j", "gpu.power_w")
-CLOCK = ("gpu.clock_hz", "frequency.gpu_hz", "frequency.cpu0_hz")
+MOST_GROUPS = 40  # of channels that are drawn: a store may come from anybody
+
+
+def drawn_channels(trials: Iterable[Iterable[Mapping[str, Any]]]) -> list[Channel]:
+    """Of each group the channel that stands for it, of those that the trials have, in the order of their ranks."""
+    known: dict[str, Channel] = {}
+    for sealed in chain.from_iterable(trials):
+        if (name := str(sealed.get("name"))) not in known:
+            known[name] = before().channel(sealed)
+    best: dict[str, Channel] = {}
+    for channel in sorted(known.values(), key=attrgetter("rank")):
+        if channel.group:
+            best.setdefault(channel.group, channel)
+    return list(best.values())[:MOST_GROUPS]
+
+
+def metric_of(channel: Channel) -> str:
+    """The name of a figure that reads as the drawn values of this channel do: it ends in their unit."""
+    return f"value_{channel.drawn_unit}"
+
+
+def per_second(t_ns: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """How fast a counter grew between two readings, at the second of them."""
+    import numpy as np
+
+    spans_s = np.diff(t_ns) / 1e9
+    later = spans_s > 0
+    return t_ns[1:][later], np.diff(values)[later] / spans_s[later]
 
 
 def thinned(times: npt.NDArray[Any], values: npt.NDArray[Any], most: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

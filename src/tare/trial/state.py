@@ -46,7 +46,7 @@ class TrialState:
     sampler: SamplerReport | None = None
     readings: dict[str, list[float]] = field(default_factory=dict)  # channel -> values in order
     series: dict[str, tuple[Times, Values]] = field(default_factory=dict)  # the same, each with its times
-    channels: list[dict[str, str]] = field(default_factory=list)  # name, unit, kind and about of each
+    channels: list[dict[str, Any]] = field(default_factory=list)  # name, unit, kind, about, how it is shown
     traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
     notes: list[Ruling] = field(default_factory=list)  # worth knowing, whatever the verdict
     refused: list[Ruling] = field(default_factory=list)  # what the workload left that may not be read

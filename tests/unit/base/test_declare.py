@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from golden_files import FOLDER
 from tare.base.declare import Declared, before
 from tare.base.text import has_unit, metric_name
+from tare.base.units import Channel
 
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "bytes", "share": "share", "hz": "Hz"}
 
@@ -75,3 +77,23 @@ def test_a_metric_is_worded_by_what_a_step_is():
 def test_the_declarations_are_read_when_they_are_first_asked_for():
     code = "import tare.analysis.labels, tare.base.declare as it; print(it.before.cache_info().currsize)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "0\n"
+
+
+def test_what_a_probe_declares_goes_before_what_is_known_of_the_name():
+    sealed = {"name": "gpu.util", "unit": "share", "kind": "gauge", "group": "Accelerators", "rank": 5}
+    assert before().channel(sealed) == Channel("gpu.util", "share", "gauge", group="Accelerators", rank=5)
+
+
+@pytest.mark.parametrize("rank", [7, None, "first"])
+def test_a_channel_of_anybody_is_read_as_far_as_it_makes_sense(rank):
+    strange = {"name": "a.b", "unit": 3, "kind": ["?"], "group": "g" * 200, "words": {"no": "words"}, "rank": rank}
+    found = Channel.of(strange)
+    assert (found.kind, found.unit, len(found.group)) == ("gauge", "3", 80)
+    assert found.rank == (7 if rank == 7 else 100)
+
+
+def test_only_what_a_channel_declares_is_sealed():
+    plain = Channel("a.b", "s", "counter", "about it")
+    assert (plain.declared(), plain.drawn_unit) == ({}, "1")
+    assert replace(plain, unit="bytes", group="G", rank=3).declared() == {"group": "G", "rank": 3}
+    assert [replace(plain, unit=unit).drawn_unit for unit in ("J", "bytes", "1")] == ["W", "bytes/s", "1/s"]

@@ -142,10 +142,18 @@ def test_what_is_known_to_be_impossible_is_shown_before_the_first_trial(tmp_path
 
 def test_counters_become_rates_and_gauges_stay() -> None:
     t = np.arange(5) * 10**9
-    series = live_series({"cgroup.cpu_s": (t, np.array([0, 1, 2, 3, 5.0])), "gpu.power_w": (t, np.full(5, 40.0))})
-    assert [(one["title"], one["points"][-1]) for one in series] == [
-        ("CPU of the workload", [0.0, 2.0]),
-        ("Power", [0.0, 40.0]),
+    channels = [
+        {"name": "gpu.power_w", "unit": "W", "kind": "gauge"},
+        {"name": "cgroup.cpu_s", "unit": "s", "kind": "counter"},
+        {"name": "board.fan", "unit": "1", "kind": "gauge", "words": "turns", "group": "Fan", "rank": 15},
+        {"name": "board.lamp", "unit": "1", "kind": "gauge"},
+    ]
+    seen = {"cgroup.cpu_s": np.array([0, 1, 2, 3, 5.0]), "gpu.power_w": np.full(5, 40.0), "board.fan": np.full(5, 7.0)}
+    series = live_series({name: (t, values) for name, values in seen.items()}, channels)
+    assert [(one["title"], one["unit"], one["points"][-1]) for one in series] == [
+        ("CPU of the workload", "cores", [0.0, 2.0]),
+        ("Fan", "turns", [0.0, 7.0]),
+        ("Power", "W", [0.0, 40.0]),
     ]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import PositiveInt
 
@@ -35,20 +35,23 @@ from tare.parts.protocols import Feed, Probe, Reading
 ParserFor: TypeAlias = Callable[[str], Parser]
 
 
-def _seconds(name: str, about: str = "") -> Channel:
-    return Channel(f"cgroup.{name}_s", "s", "counter", about)
+def _seconds(name: str, about: str = "", **shown: Any) -> Channel:
+    return Channel(f"cgroup.{name}_s", "s", "counter", about, **shown)
 
 
-def _count(name: str, about: str = "") -> Channel:
-    return Channel(f"cgroup.{name}", "1", "counter", about)
+def _count(name: str, about: str = "", **shown: Any) -> Channel:
+    return Channel(f"cgroup.{name}", "1", "counter", about, **shown)
 
 
-_CPU, _USER, _SYSTEM = _seconds("cpu"), _seconds("user"), _seconds("system")
+_CPU = _seconds("cpu", words="cores", group="CPU of the workload", rank=10)
+_USER, _SYSTEM = _seconds("user"), _seconds("system")
 _THROTTLED = _seconds("throttled", "time for which the CPU quota stopped the group, summed over cores")
 _PERIODS = _count("nr_periods", "quota periods in which the group wanted to run")
 _TIMES_THROTTLED = _count("nr_throttled", "quota periods in which the quota was used up")
 _PRESSURE = _seconds("pressure_some", "time in which some task of the group waited for a core")
-_MEMORY = Channel("cgroup.memory_bytes", "bytes", "gauge", "with its page cache")
+_MEMORY = Channel(
+    "cgroup.memory_bytes", "bytes", "gauge", "with its page cache", group="Memory of the workload", rank=50
+)
 _PEAK = Channel("cgroup.memory_peak_bytes", "bytes", "gauge", "the most since the group was made")
 _OOM_KILLS = _count("oom_kills", "tasks that the kernel ended for want of memory")
 _TASKS = Channel("cgroup.tasks", "1", "gauge", "processes and threads")
@@ -57,9 +60,13 @@ _MAJOR = _count("major_faults", "page faults that had to wait for a disk")
 _SWAPPED_IN = _count("pswpin", "pages of the group that were read back from swap")
 _SWAPPED_OUT = _count("pswpout", "pages of the group that were written to swap")
 _SWAP = Channel("cgroup.swap_bytes", "bytes", "gauge", "how much of the group lies in swap")
-_READ = Channel("cgroup.read_bytes", "bytes", "counter", "from block devices, not from the page cache")
+_READ = Channel(
+    "cgroup.read_bytes", "bytes", "counter", "from block devices, not from the page cache",
+    group="Read from disk by the workload", rank=60,
+)  # fmt: skip
 _WRITTEN = Channel("cgroup.write_bytes", "bytes", "counter", "to block devices; late where the kernel writes back")
-_READS, _WRITES = _count("reads"), _count("writes")
+_READS = _count("reads", words="reads per second", group="Number of reads from disk", rank=80)
+_WRITES = _count("writes")
 
 
 class Faults:

@@ -8,7 +8,7 @@ from itertools import repeat
 
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle
-from tare.base.units import Channel, PositiveSeconds, cores
+from tare.base.units import CLOCK, Channel, PositiveSeconds, cores
 from tare.drivers import nvidia
 from tare.drivers.kernel_files import (
     Field,
@@ -31,6 +31,7 @@ TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 _KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")  # the order of /proc/stat
 _IOWAIT = _KINDS.index("iowait")
+_GROUPS = {"cpu": "CPU of the device"}  # a single core has no chart of its own
 _PRESSURE = Channel("cpu.pressure_some_s", "s", "counter", "time in which some task waited for a core")
 _COUNTS = (
     Field("ctxt", Channel("cpu.switches", "1", "counter", "context switches of the device")),
@@ -83,7 +84,11 @@ class _CoreLine:
         self._key = key
         self._names = tuple(f"{prefix}.{kind}_s" for kind in (*_KINDS, "busy"))
         self._iowait = Rising()  # Documentation/filesystems/proc: this one may decrease
-        self.channels = tuple(Channel(name, "s", "counter") for name in self._names)
+        *parts, busy = self._names
+        self.channels = (
+            *(Channel(name, "s", "counter") for name in parts),
+            Channel(busy, "s", "counter", words="cores", group=_GROUPS.get(prefix, ""), rank=20),
+        )
 
     def readings(self, t_ns: int, lines: str) -> list[Reading]:
         found = lines.find(self._key)
@@ -147,9 +152,13 @@ class Frequency(Probe):
 def files_of(host: Host) -> Iterator[KernelFile]:
     """In order of trust: of files with the same channel the first that is there is read."""
     for core in _present(host):
-        channel = Channel(f"frequency.cpu{core}_hz", "Hz", "gauge", "scaling_cur_freq of the core")
+        channel = Channel(
+            f"frequency.cpu{core}_hz", "Hz", "gauge", "scaling_cur_freq of the core", group=CLOCK, rank=72
+        )
         yield KernelFile(f"{_CPUS}/cpu{core}/cpufreq/scaling_cur_freq", number(channel, 1000), slow=True)
-    yield from nvidia.clock_files(Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU"))
+    yield from nvidia.clock_files(
+        Channel("frequency.gpu_hz", "Hz", "gauge", "devfreq of the GPU", group=CLOCK, rank=71)
+    )
     for path in _MEMORY:
         channel = Channel("frequency.memory_hz", "Hz", "gauge", "clock of the memory controller")
         yield KernelFile(path, number(channel), slow=True)

@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
-from tare.base.units import METER_J, METER_W, Channel, PositiveSeconds
+from tare.base.units import METER_J, METER_W, POWER, Channel, PositiveSeconds
 from tare.drivers.sensors import Layout, LineChild
 from tare.parts.protocols import Feed, Probe, Reading
 
@@ -108,7 +108,7 @@ class _Rows:
 
     def __init__(self, layout: Layout, about: str) -> None:
         counter = () if layout.energy is None else (Channel(METER_J, "J", "counter", about),)
-        self.channels: tuple[Channel, ...] = (Channel(METER_W, "W", "gauge", about), *counter)
+        self.channels: tuple[Channel, ...] = (Channel(METER_W, "W", "gauge", about, group=POWER, rank=40), *counter)
         self.errors: Counter[str] = Counter()
         self.lost: list[Ruling] = []
         self._layout = layout

@@ -27,7 +27,7 @@ from pydantic import BeforeValidator, Field
 from tare.base.errors import DeviceLost, TareError
 from tare.base.host import Host, OwnDevice, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
-from tare.base.units import Channel, parse_share
+from tare.base.units import CLOCK, GPU_USE, LAST_RANK, POWER, Channel, parse_share
 from tare.drivers import nvidia
 from tare.drivers.cgroups.tree import NAME_VARIABLE
 from tare.drivers.kernel_files import FileFeed, KernelFile, number, text_of
@@ -167,6 +167,14 @@ class _Watched:
         return [group for group in self.groups if now_ns >= group.due_ns]
 
 
+_SHOWN = {"util": (GPU_USE, 30), "power_w": (POWER, 43), "clock_hz": (CLOCK, 70)}  # group and rank
+
+
+def _channel(label: str, name: str, unit: str, kind: Literal["gauge", "counter"], about: str) -> Channel:
+    group, rank = _SHOWN.get(name, ("", LAST_RANK))
+    return Channel(f"{label}.{name}", unit, kind, about, group=group, rank=rank)
+
+
 def _of_nvidia(host: Host, device: Device, share: float) -> _Watched:
     slow = [*_state(device), *_throttles(host, device), _foreign(host, device.label, device.compute_pids)]
     groups = [
@@ -181,7 +189,7 @@ def _of_nvidia(host: Host, device: Device, share: float) -> _Watched:
 def _of_amd(host: Host, device: AmdGpu, share: float) -> _Watched:
     def source(name: str, unit: str, about: str, read: Callable[[], float | None]) -> Source:
         kind: Literal["counter", "gauge"] = "counter" if name.endswith(("_j", "_s")) else "gauge"
-        return Source(Channel(f"{device.label}.{name}", unit, kind, f"{about} (amdsmi)"), read)
+        return Source(_channel(device.label, name, unit, kind, f"{about} (amdsmi)"), read)
 
     held = _Polled(host, lambda: None if (now := device.is_held_back()) is None else int(now), 1)
     slow = [
@@ -212,7 +220,7 @@ def _power(device: Device) -> Source:
         return device.power_w() or None
 
     read, about = (instant, INSTANT) if instant() is not None else (average, AVERAGE)
-    return Source(Channel(f"{device.label}.power_w", "W", "gauge", f"of the GPU with its memory; {about}"), read)
+    return Source(_channel(device.label, "power_w", "W", "gauge", f"of the GPU with its memory; {about}"), read)
 
 
 def _energy(device: Device) -> Source:
@@ -221,7 +229,7 @@ def _energy(device: Device) -> Source:
 
 
 def _clock(device: Device) -> Source:
-    channel = Channel(f"{device.label}.clock_hz", "Hz", "gauge", "of the multiprocessors (graphics clock)")
+    channel = _channel(device.label, "clock_hz", "Hz", "gauge", "of the multiprocessors (graphics clock)")
     return Source(channel, lambda: _hz(device.clock_mhz()))
 
 
@@ -229,7 +237,7 @@ def _state(device: Device) -> list[Source]:
     label = device.label
     return [
         Source(
-            Channel(f"{label}.util", "share", "gauge", "of the time in which some kernel ran, not of the GPU"),
+            _channel(label, "util", "share", "gauge", "of the time in which some kernel ran, not of the GPU"),
             device.util,
         ),
         Source(Channel(f"{label}.memory_used_bytes", "bytes", "gauge", "of all processes"), device.memory_used_bytes),
@@ -406,11 +414,11 @@ def files(host: Host) -> Iterator[KernelFile]:
 
 def _amd(card: Card) -> Iterator[KernelFile]:
     for name, about in _POWER_ABOUT.items():
-        channel = Channel(f"{card.label}.power_w", "W", "gauge", about)
+        channel = _channel(card.label, "power_w", "W", "gauge", about)
         yield KernelFile(f"{card.hwmon}/{name}", number(channel, 1e-6))
-    util = Channel(f"{card.label}.util", "share", "gauge", "of the time in which the GPU was busy (gpu_busy_percent)")
+    util = _channel(card.label, "util", "share", "gauge", "of the time in which the GPU was busy (gpu_busy_percent)")
     yield KernelFile(f"{card.path}/device/gpu_busy_percent", number(util, 0.01))
-    clock = Channel(f"{card.label}.clock_hz", "Hz", "gauge", "of the shaders (sclk)")
+    clock = _channel(card.label, "clock_hz", "Hz", "gauge", "of the shaders (sclk)")
     yield KernelFile(f"{card.hwmon}/freq1_input", number(clock))
     memory = Channel(f"{card.label}.memory_used_bytes", "bytes", "gauge", "of all processes")
     yield KernelFile(f"{card.path}/device/mem_info_vram_used", number(memory), slow=True)
@@ -425,7 +433,7 @@ def _intel(card: Card) -> Iterator[KernelFile]:
         f"{card.label}.energy_j", "J", "counter", "of the card; counted by the GPU since it was powered on"
     )
     yield KernelFile(f"{card.hwmon}/energy1_input", number(energy, 1e-6))
-    clock = Channel(f"{card.label}.clock_hz", "Hz", "gauge", "of the first graphics unit")
+    clock = _channel(card.label, "clock_hz", "Hz", "gauge", "of the first graphics unit")
     for path in ("gt_act_freq_mhz", "gt/gt0/rps_act_freq_mhz", "device/tile0/gt0/freq0/act_freq"):
         yield KernelFile(f"{card.path}/{path}", number(clock, 1e6))
     heat = Channel(f"{card.label}.temperature_c", "C", "gauge", "of the package")

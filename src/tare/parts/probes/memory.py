@@ -64,7 +64,10 @@ class Memory(Probe):
 
 
 _RESIDENT = Channel("page_cache.resident_bytes", "bytes", "gauge", "of the data set; estimated where it is sampled")
-_SHARE = Channel("page_cache.share", "share", "gauge", "of the data set that is in memory")
+_SHARE = Channel(
+    "page_cache.share", "share", "gauge", "of the data set that is in memory",
+    group="Data set in the page cache", rank=90,
+)  # fmt: skip
 _SAMPLED = Channel("page_cache.sampled_share", "share", "gauge", "of the data set that is looked at for this")
 _CHANNELS = (_RESIDENT, _SHARE, _SAMPLED)
 

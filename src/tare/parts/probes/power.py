@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, obstacle, probe_note
-from tare.base.units import Channel, PositiveSeconds
+from tare.base.units import POWER, Channel, PositiveSeconds
 from tare.drivers.kernel_files import Folder, channel_word, folders, is_gone, text_of, told_apart, whole, within
 from tare.drivers.sensors import (
     EnergyCounter,
@@ -70,7 +70,8 @@ def channels_of(rails: Iterable[str], window_ms: int | None = None) -> tuple[Cha
     averaged = "" if window_ms is None else f"; averaged over {window_ms} ms"
     made = [Channel(channel_of(name), "W", "gauge", f"rail {name}, on the module{averaged}") for name in names]
     if parts := module_rails(names):
-        made.append(Channel(TOTAL, "W", "gauge", f"the module, not the socket: {' + '.join(parts)}{averaged}"))
+        about = f"the module, not the socket: {' + '.join(parts)}{averaged}"
+        made.append(Channel(TOTAL, "W", "gauge", about, group=POWER, rank=41))
     if rails_beside_total_w(names) is not None:
         made.append(Channel(OTHERS, "W", "gauge", f"sum of the other rails, which {parts[0]} feeds{averaged}"))
     return tuple(made)
@@ -203,7 +204,9 @@ class TegrastatsFeed:
         return readings_of(t_ns, known, self._parts, self._count)
 
 
-_RAPL_TOTAL = Channel("power_rapl.total_j", "J", "counter", "all packages, and the memory; not the socket")
+_RAPL_TOTAL = Channel(
+    "power_rapl.total_j", "J", "counter", "all packages, and the memory; not the socket", group=POWER, rank=42
+)
 # What a sum over time must know: a counter that was put right after a reset lacks the energy of these seconds.
 DROPPED = Channel("power_rapl.dropped_s", "s", "counter", "time whose energy is in no counter: it fell back or jumped")
 # `intel-rapl-mmio` shows the same counters a second time.

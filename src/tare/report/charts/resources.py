@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -9,11 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
+from tare.base.units import Channel
 from tare.records.intervals import intervals
 from tare.records.model import DEVICE, TYPE, Record, device_of, grouped, started_s
 from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, level_colour, rows
-from tare.report.layout import CLOCK, POWER, POWER_OR_ENERGY, legend, level_names, some_of, thinned, tooltip
+from tare.report.layout import (
+    axis_title,
+    drawn_channels,
+    legend,
+    level_names,
+    metric_of,
+    per_second,
+    some_of,
+    thinned,
+    tooltip,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,14 +42,6 @@ _WHERE = (DEVICE, TYPE)
 HALF = 0.42  # of the room that a level has
 MOST = 12  # outlines beside each other
 FITS = 42  # signs of all names together, below their outlines on a telephone
-# Name of the figure, its title, the metric whose unit it has, and the channels that may carry it, the best first.
-KINDS = (
-    ("spread-cpu", "Cores that the workload kept busy", "cores", ("cgroup.cpu_s",)),
-    ("spread-device-cpu", "Cores busy on the device", "cores", ("cpu.busy_s",)),
-    ("spread-gpu", "GPU in use", "util_share", ("gpu.util",)),
-    ("spread-memory", "Memory of the workload", "memory_bytes", ("cgroup.memory_bytes",)),
-    ("spread-power", "Power", "power_w", POWER_OR_ENERGY),
-)  # fmt: skip
 
 EPOCHS, FEWEST_EPOCHS = "spread-epochs", 5  # name of the figure; epochs after the first for an outline
 MOST_READ = 400  # trials whose marks are read for it; of more, such as lie evenly in time
@@ -47,16 +51,6 @@ _EPOCH_S = "epoch_s"
 POINTS = 500  # of a line; more cannot be told apart on a screen
 MOST_LEVELS = 7
 SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
-# Name, title, the metric whose unit it has, whether the channel counts up, and the channels, the best first.
-TIME_KINDS = (
-    ("over-time-cpu", "Cores busy with the workload, over time", "cores", True, ("cgroup.cpu_s",)),
-    ("over-time-device-cpu", "Cores busy on the device, over time", "cores", True, ("cpu.busy_s",)),
-    ("over-time-gpu", "GPU in use, over time", "util_share", False, ("gpu.util",)),
-    ("over-time-power", "Power over time", "power_w", False, POWER),
-    ("over-time-clock", "Clock over time", "clock_hz", False, CLOCK),
-    ("over-time-reads", "The workload's reads from the disk per second", "reads", True, ("cgroup.reads",)),
-    ("over-time-cache", "Data set in the page cache", "cached_share", False, ("page_cache.share",)),
-)  # fmt: skip
 MARKS = (
     ("over-time-step", "Time per step over the run", "step_s", "step"),
     ("over-time-stall", "Fetch stall over the run", "stall_s", "fetch"),
@@ -64,28 +58,24 @@ MARKS = (
 
 
 def violins(evidence: ReportData) -> list[Figure]:
-    """One figure for each kind that at least one level has."""
+    """One figure for each group of channels that at least one level has."""
     if evidence.store is None:
         return []
     known = {level: [evidence.channels(record) for record in records] for level, records in evidence.usable.items()}
-    made = [_figure(evidence, known, *kind) for kind in KINDS]
+    drawn = drawn_channels(trial.values() for trials in known.values() for trial in trials)
+    made = [_figure(evidence, known, channel) for channel in drawn]
     return [figure for figure in made if figure is not None]
 
 
 def _figure(
     evidence: ReportData,
     known: Mapping[str, Sequence[Mapping[str, Mapping[str, Any]]]],
-    name: str,
-    title: str,
-    metric: str,
-    channels: Sequence[str],
+    channel: Channel,
 ) -> Figure | None:
-    channel = next(
-        (each for each in channels if any(each in trial for trials in known.values() for trial in trials)), ""
-    )
+    name, metric = safe_text(channel.name), metric_of(channel)
     spreads = {}
     for level, trials in known.items():  # the quantiles of each: every trial weighs the same, however long it ran
-        held = [trial[channel]["quantiles"] for trial in trials if "quantiles" in trial.get(channel, {})]
+        held = [trial[channel.name]["quantiles"] for trial in trials if "quantiles" in trial.get(channel.name, {})]
         if any(held):
             spreads[level] = np.array([value for quantiles in held for value in quantiles], dtype=np.float64)
     if not spreads or max(values.max() for values in spreads.values()) <= 0:
@@ -93,13 +83,18 @@ def _figure(
     medians = {level: float(np.median(values)) for level, values in spreads.items()}
     names = level_names(spreads, evidence.weighing.by)
     told = [f"{names[level]} {quantity_text(metric, value)}" for level, value in medians.items()]
-    reading = f"Medians over time: {some_of(told)}; each outline is {channel}, all trials of the level together."
+    reading = f"Medians over time: {some_of(told)}; each outline is {name}, all trials of the level together."
     headers = ("level", "5 %", "25 %", "median", "75 %", "95 %", "highest")
     body = tuple(_row(level, evidence.level_hrefs, metric, values) for level, values in spreads.items())
     drawn = {level: spreads[level] for level in list(spreads)[:MOST]}
     more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
-    chart = _chart(metric, drawn, names, evidence.numbers)
-    return Figure(name, title, f"{reading}{more}", chart, headers, body)
+    chart = _chart(metric, drawn, names, evidence.numbers, words=channel.words or channel.group)
+    return Figure(f"spread-{_anchor(channel)}", safe_text(channel.group), f"{reading}{more}", chart, headers, body)
+
+
+def _anchor(channel: Channel) -> str:
+    """The name of a group as a part of an address."""
+    return re.sub(r"[^a-z0-9]+", "-", channel.group.lower()).strip("-")
 
 
 def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> tuple[Cell, ...]:
@@ -115,6 +110,7 @@ def _chart(
     numbers: Mapping[str, int],
     *,
     zero: bool = True,
+    words: str = "",
 ) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(values.max()) for values in spreads.values()])
     names = [called[level] for level in spreads]
@@ -136,7 +132,7 @@ def _chart(
         "labelExpr": "names[datum.value]", "labelLimit": 160, "labels": below,
     }  # fmt: skip
     x = {"type": "quantitative", "axis": axis, "scale": {"domain": [-0.5, len(names) - 0.5]}}
-    title = unit or metric_name(metric)
+    title = unit or axis_title(safe_text(words)) or metric_name(metric)
     up = {"type": "quantitative", "title": title, **({} if zero else {"scale": {"zero": False}})}
     return {
         "height": 240,
@@ -307,24 +303,19 @@ def over_time(evidence: ReportData) -> list[Figure]:
         spans = {level: (ours.end_ns, ours.seconds) for level, ours in steps.items() if len(ours)}
         title = in_units(title, evidence.weighing.unit)
         made.append(_over_time_figure(evidence, name, title, metric, spans, begins, epochs))
-    for name, title, metric, counts, channels in TIME_KINDS:
-        lines = _lines(readings, channels, counts)
-        made.append(_over_time_figure(evidence, name, title, metric, lines, begins, epochs))
+    known = [store.channels(record.trial, record.attempt, quantiles=False) for record in chosen.values()]
+    for channel in drawn_channels(known):
+        lines = _lines(readings, channel)
+        name, title = f"over-time-{_anchor(channel)}", f"{safe_text(channel.group)}, over time"
+        metric, words = metric_of(channel), safe_text(channel.words or channel.group)
+        made.append(_over_time_figure(evidence, name, title, metric, lines, begins, epochs, words))
     return [figure for figure in made if figure is not None]
 
 
-def _lines(readings: Mapping[str, Mapping[str, Line]], channels: Sequence[str], counts: bool) -> dict[str, Line]:
-    name = next((each for each in channels if any(each in held for held in readings.values())), "")
-    found = {}
-    for level, held in readings.items():
-        if name in held:
-            times, values = held[name]
-            if counts:
-                spans = np.diff(times) / 1e9
-                times, values = times[1:][spans > 0], np.diff(values)[spans > 0] / spans[spans > 0]
-            if len(times):
-                found[level] = (times, values)
-    return found
+def _lines(readings: Mapping[str, Mapping[str, Line]], channel: Channel) -> dict[str, Line]:
+    held = {level: series[channel.name] for level, series in readings.items() if channel.name in series}
+    drawn = {level: per_second(*line) if channel.kind == "counter" else line for level, line in held.items()}
+    return {level: line for level, line in drawn.items() if len(line[0])}
 
 
 def _over_time_figure(
@@ -335,6 +326,7 @@ def _over_time_figure(
     lines: Mapping[str, Line],
     begins: Mapping[str, int],
     epochs: Sequence[tuple[str, float]],
+    words: str = "",
 ) -> Figure | None:
     if not lines or all(float(np.max(np.abs(values))) == 0 for _, values in lines.values()):
         return None
@@ -352,7 +344,7 @@ def _over_time_figure(
         figures = (float(np.min(values)), float(np.median(values)), float(np.max(values)))
         texts = (*(quantity_text(metric, figure) for figure in figures), f"{len(values):,}")
         body.append((Cell(level, href), *(Cell(text, href, numeric=True) for text in texts)))
-    chart = _over_time_chart(metric, lines, begins, epochs, names, evidence.numbers)
+    chart = _over_time_chart(metric, lines, begins, epochs, names, evidence.numbers, words)
     return Figure(name, title, reading, chart, headers, tuple(body))
 
 
@@ -363,6 +355,7 @@ def _over_time_chart(
     epochs: Sequence[tuple[str, float]],
     called: Mapping[str, str],
     numbers: Mapping[str, int],
+    words: str,
 ) -> dict[str, Any]:
     unit, factor = scaled(metric, [float(np.max(np.abs(values))) for _, values in lines.values()])
     points: list[Mapping[str, Any]] = []
@@ -376,7 +369,7 @@ def _over_time_chart(
     every = np.concatenate([values for _, values in lines.values()])
     # Logarithmic where a few values would press all others to the floor, as a first step does.
     tall = every.min() > 0 and every.max() > SHOWS_NOTHING * np.median(every)
-    scale, named = {"type": "log" if tall else "linear"}, unit or metric_name(metric)
+    scale, named = {"type": "log" if tall else "linear"}, unit or axis_title(words) or metric_name(metric)
     up = {"field": "value", "type": "quantitative", "title": named, "scale": scale}
     names = [called[level] for level in lines]
     colours = {"domain": names, "range": [level_colour(numbers[level]) for level in lines]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +16,7 @@ from tare.base.text import (
     quantity_text,
     quantity_texts,
     safe_text,
+    scaled,
     share_text,
     unit_of,
 )
@@ -25,7 +26,7 @@ from tare.records.schema import SPOOL_FOLDER
 from tare.records.seal import read_draft
 from tare.records.sealed import folder_name
 from tare.records.store import Store
-from tare.report.layout import thinned
+from tare.report.layout import drawn_channels, metric_of, per_second, thinned
 from tare.report.text.trials import SHORT_ID, plain_text
 from tare_inside.marks import HEADER_BYTES, MAGIC, names_in
 
@@ -38,17 +39,6 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 POINTS = 240
 WINDOW_S = 120.0
-# What people look at first: title, unit, and the channels that may carry it, the best first.
-PANELS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("CPU of the workload", "cores", ("cgroup.cpu_s",)),
-    ("CPU of the device", "cores", ("cpu.busy_s",)),
-    ("GPU", "share", ("gpu.util",)),
-    ("Power", "W", (METER_W, "power_rails.total_w", "gpu.power_w")),
-    ("Memory of the workload", "MiB", ("cgroup.memory_bytes",)),
-    ("Read from disk", "MB/s", ("cgroup.read_bytes",)),
-)
-_RATES = frozenset({"cores", "MB/s"})  # of channels that only count up
-_FACTORS = {"MiB": 2.0**-20, "MB/s": 1e-6}
 _STEP_PARTS = {  # marks that add up to a step with what is left of it, and the figure that each becomes
     "fetch": "stall_s", "copy": "copy_s", "compute": "compute_s",
     "pre_process": "pre_process_s", "post_process": "post_process_s",
@@ -61,28 +51,29 @@ _LINES = 5  # of what the workload printed
 _NAMED = 6  # of the fields of one part
 
 
-def live_series(readings: Series) -> list[dict[str, Any]]:
-    """One entry for each panel that has data: title, unit, and points (seconds ago, value)."""
+def live_series(readings: Series, channels: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One entry for each group of channels that has data: title, unit, and points (seconds ago, value)."""
     newest_ns = max((int(times[-1]) for times, _ in readings.values() if len(times)), default=0)
     found = []
-    for title, unit, channels in PANELS:
-        name = next((channel for channel in channels if channel in readings), None)
-        if name is not None and (points := _series_points(*readings[name], unit, newest_ns)):
-            found.append({"title": title, "unit": unit, "points": points})
+    for channel in drawn_channels([[each for each in channels if each["name"] in readings]]):
+        times, values = readings[channel.name]
+        if channel.kind == "counter":
+            times, values = per_second(times, values)
+        if not len(values):
+            continue
+        unit, factor = scaled(metric_of(channel), [float(abs(each)) for each in (values.min(), values.max())])
+        if points := _series_points(times, values * factor, newest_ns):
+            unit = unit or safe_text(channel.words)
+            found.append({"title": safe_text(channel.group), "unit": unit, "points": points})
     return found
 
 
-def _series_points(times: npt.NDArray[Any], values: npt.NDArray[Any], unit: str, newest_ns: int) -> list[list[float]]:
+def _series_points(times: npt.NDArray[Any], values: npt.NDArray[Any], newest_ns: int) -> list[list[float]]:
     import numpy as np
 
-    if unit in _RATES:
-        spans = np.diff(times) / 1e9
-        ok = spans > 0
-        values = np.diff(values)[ok] / spans[ok]
-        times = times[1:][ok]
     ago = (times - newest_ns) / 1e9
     recent = ago >= -WINDOW_S
-    ago, values = thinned(ago[recent], values[recent] * _FACTORS.get(unit, 1.0), POINTS)
+    ago, values = thinned(ago[recent], values[recent], POINTS)
     return [[round(float(t), 2), float(f"{v:.4g}")] for t, v in zip(ago, values, strict=True) if np.isfinite(v)]
 
 
@@ -118,7 +109,7 @@ def step_series(marks: Marks, unit: str = STEP) -> list[dict[str, Any]]:
     steps = intervals(marks, "step")
     if len(steps) < 2:
         return []
-    points = _series_points(steps.end_ns, steps.seconds * 1e3, "ms", int(steps.end_ns[-1]))
+    points = _series_points(steps.end_ns, steps.seconds * 1e3, int(steps.end_ns[-1]))
     return [{"title": f"{unit.capitalize()} time", "unit": "ms", "points": points}]
 
 
@@ -171,6 +162,7 @@ def running_trial(store: Store, trial: str) -> Json:
     workdir = draft.facts.get("desk") if draft is not None else None
     marks = live_marks(Path(workdir) / "marks.bin") if isinstance(workdir, str) else None
     readings, unit = store.readings(trial, attempt), unit_of([settings.get("workload")])
+    steps = step_series(marks, unit) if marks is not None else []
     return {
         "trial": safe_text(trial)[:SHORT_ID],
         "label": f"rehearsal of {label}" if is_rehearsal(trial) else label,
@@ -178,7 +170,7 @@ def running_trial(store: Store, trial: str) -> Json:
         "parts": trial_parts(settings, names),
         "unit": unit,
         "step_parts": step_parts(marks, unit) if marks is not None else [],
-        "series": [*(step_series(marks, unit) if marks is not None else []), *live_series(readings)],
+        "series": [*steps, *live_series(readings, store.channels(trial, attempt, quantiles=False))],
         "sensors": sensor_texts(readings),
         "output": _last_lines(Path(workdir) / OUTPUT_FILE) if isinstance(workdir, str) else [],
     }
