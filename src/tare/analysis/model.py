@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from tare.base.declare import STEP, before
+from tare.base.declare import STEP, declared, learnt
 from tare.base.rulings import Ruling
 from tare.base.text import metric_name
 
@@ -87,8 +87,8 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     """`step_s` is better lower, `tokens_per_second` and `it/s` higher; `asked` is the user's own statement."""
     if asked is not None:
         return Direction(asked, "option")
-    if (declared := before().metrics.get(metric)) is not None:
-        return Direction(declared.better == "higher", "guess" if declared.better == "neutral" else "name")
+    if (known := declared(metric)) is not None:
+        return Direction(known.better == "higher", "guess" if known.better == "neutral" else "name")
     name = _deciding(metric)
     if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(words_of(name)[-1:]):
         return LOWER  # epochs to an accuracy
@@ -101,6 +101,8 @@ def kind_of(metric: str) -> Kind:
 
     What no name settles is taken as a time, as its direction is.
     """
+    if (known := learnt(metric)) is not None:
+        return "speed" if known.unit == "s" or known.unit.endswith("/s") else "amount"
     name = _deciding(metric)
     of, each = _split(name)
     words = of if each else _with_whole(name)

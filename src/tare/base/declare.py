@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, get_args
 
-from tare.base.units import Channel
+from tare.base.units import LONGEST_WORDS, Better, Channel
 
-Better: TypeAlias = Literal["lower", "higher", "neutral"]
+MOST_DECLARED = 4000  # metrics, by records that may be anybody's
+_NAME = re.compile(r"[a-z0-9_.{}]{1,120}")
+_UNIT = re.compile(r"[A-Za-z0-9/]{1,12}")
 STEP = "step"  # what the marks of a workload call a step, where nothing else is declared
 
 
@@ -28,6 +31,10 @@ class Metric:
     better: Better = "neutral"
     traced: bool = False  # a tracer itself has taken this time: it may be compared beside one
     said: Mapping[str, str] = field(default_factory=dict)  # in other words, by what a step is
+
+    def as_json(self) -> dict[str, str]:
+        """As a record has it, by its name."""
+        return {"words": self.words, "unit": self.unit, "better": self.better}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,3 +114,49 @@ _NO_SETTING, _NO_PART = Setting(), Part()
 def before() -> Declared:
     """The declarations for stores that have none: made from the tables that tare had until then."""
     return Declared.of_json(json.loads(Path(__file__).with_name("before.json").read_text(encoding="utf-8")))
+
+
+def declared(name: str) -> Metric | None:
+    """The metric of this whole name: as tare itself has it, else as the records that were read declare it."""
+    return before().metrics.get(name) or learnt(name)
+
+
+def learnt(name: str) -> Metric | None:
+    """The same of a metric that tare knows from records alone."""
+    return None if name in before().metrics else _learnt.get(name)
+
+
+_learnt: dict[str, Metric] = {}
+
+
+def learn(told: object) -> None:
+    """Keep what a record declares of its metrics; ValueError where that is no declaration.
+
+    Of two records the later has the words. Where they differ in unit or direction, the metric is a bare number.
+    """
+    if not isinstance(told, Mapping) or len(told) > MOST_DECLARED:
+        raise ValueError(f"it declares more than {MOST_DECLARED:,} metrics, or none in a way that is known")
+    for name, each in told.items():
+        metric = _read(name, each)
+        known = _learnt.get(name)
+        if known is not None and (known.unit, known.better) != (metric.unit, metric.better):
+            metric = Metric(name=name, words=metric.words, unit="1")
+        if known is not None or len(_learnt) < MOST_DECLARED:
+            _learnt[name] = metric
+
+
+def _read(name: object, told: object) -> Metric:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise ValueError(f"it declares {str(name)[:80]!r}, which is no name of a metric")
+    words, unit, better = (told.get(key) if isinstance(told, Mapping) else None for key in ("words", "unit", "better"))
+    if not (isinstance(words, str) and words and len(words) <= LONGEST_WORDS):
+        raise ValueError(f"it declares {name} in other than 1 to {LONGEST_WORDS} characters")
+    way: Better | None = next((each for each in get_args(Better) if each == better), None)
+    if not (isinstance(unit, str) and _UNIT.fullmatch(unit)) or way is None:
+        raise ValueError(f"it declares {name} with a unit or a direction that is none")
+    return Metric(name=name, words=words, unit=unit, better=way)
+
+
+def can_be_declared(name: str) -> bool:
+    """Whether a metric of a probe can have this name; those of tare have no dot."""
+    return "." in name and _NAME.fullmatch(name) is not None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from tare.base.columns import display_width, wrap
-from tare.base.declare import STEP, before
+from tare.base.declare import STEP, before, declared
 
 FIRST_EPOCH = "epoch0_"  # epoch 0 is kept apart, under a name of its own
 HIDING_SPREAD = 1000  # beyond this a shared unit would show the smaller as nothing
@@ -72,8 +72,8 @@ def unit_of(workloads: Iterable[object]) -> str:
 
 def metric_name(metric: str, unit: str = STEP) -> str:
     """`step_s` as `median step`, of a server as `median latency`; an unknown name loses its unit and underscores."""
-    if (declared := before().metrics.get(metric)) is not None:
-        return before().words(declared, unit)
+    if (known := declared(metric)) is not None:
+        return safe_text(before().words(known, unit))
     if metric.startswith(FIRST_EPOCH):
         first = "first epoch" if unit == STEP else "warm-up"
         return f"{metric_name(metric.removeprefix(FIRST_EPOCH), unit)}, {first}"
@@ -90,6 +90,15 @@ def has_unit(name: str) -> bool:
     """Whether a name ends in a unit that we can tell in: `period_s` does, `batch` and `images_per_s` do not."""
     before, _, unit = name.rpartition("_")
     return bool(before) and not before.endswith("_per") and unit.lower() in _LADDERS
+
+
+def _ladder_of(metric: str) -> tuple[float, tuple[_Unit, ...]]:
+    """How many base units one is, and the units that people read: as it is declared, else by the end of its name."""
+    if (known := declared(metric)) is not None:
+        unit = known.unit.lower()
+    else:
+        unit = metric.rpartition("_")[2].lower() if has_unit(metric) else ""
+    return _LADDERS.get(unit, (1.0, _PLAIN))
 
 
 def quantity_texts(metric: str, values: Sequence[float]) -> list[str]:
@@ -129,7 +138,7 @@ def numbers_in_one_unit(metric: str, values: Sequence[float]) -> tuple[list[str]
 
 def _in_base_units(metric: str, values: Sequence[float]) -> tuple[list[float], Sequence[_Unit]]:
     """The values in seconds, bytes, joules ..., and the units that they may be told in."""
-    per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
+    per_base, ladder = _ladder_of(metric)
     # Too little for anything that has such units is nothing; of a bare number nobody knows.
     nothing = 0.0 if ladder is _PLAIN else NOTHING * ladder[0].factor
     bases = [float(value) * per_base for value in values]
@@ -159,7 +168,7 @@ def _in_one_unit(bases: Sequence[float], ladder: Sequence[_Unit]) -> tuple[list[
 
 def scaled(metric: str, values: Sequence[float]) -> tuple[str, float]:
     """The unit that suits an axis of these values, and what to multiply them by: ("ms", 1000.0)."""
-    per_base, ladder = _LADDERS[metric.rpartition("_")[2].lower()] if has_unit(metric) else (1.0, _PLAIN)
+    per_base, ladder = _ladder_of(metric)
     unit = _unit_for(max((abs(value * per_base) for value in values if math.isfinite(value)), default=0.0), ladder)
     return unit.name, per_base / unit.factor
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 _TIME_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE_BYTES = {
@@ -101,6 +101,8 @@ METER_W, METER_J = "external.power_w", "external.counter_j"  # channels of a met
 POWER, CLOCK, GPU_USE = "Power", "Clock", "GPU in use"  # groups to which channels of several probes belong
 LAST_RANK = 100
 LONGEST_WORDS = 80  # characters
+Better: TypeAlias = Literal["lower", "higher", "neutral"]
+Take: TypeAlias = Literal["mean", "max", "rate"]
 _PER_SECOND_UNITS = {"s": "1", "J": "W", "1": "1/s"}
 
 
@@ -115,6 +117,10 @@ class Channel:
     words: str = ""  # what is drawn of it, where the unit does not say so: "load average", "cores"
     group: str = ""  # the title of its panel on the live page and of its charts; without one it has none
     rank: int = LAST_RANK  # the order of the groups; of the channels of a group the lowest stands for all
+    takes: tuple[
+        Take, ...
+    ] = ()  # metrics of it over the measured steps: `mean` and `max` of a gauge, `rate` of a counter
+    better: Better = "neutral"  # which way these are better
 
     @property
     def drawn_unit(self) -> str:
@@ -132,10 +138,12 @@ class Channel:
         name, unit, about, words, group = (
             str(sealed.get(key, "")) for key in ("name", "unit", "about", "words", "group")
         )
-        rank = sealed.get("rank")
+        rank, takes, better = sealed.get("rank"), sealed.get("takes"), sealed.get("better")
         return cls(
             name, unit, "counter" if sealed.get("kind") == "counter" else "gauge", about,
             words[:LONGEST_WORDS], group[:LONGEST_WORDS], rank if isinstance(rank, int) else LAST_RANK,
+            tuple(each for each in get_args(Take) if isinstance(takes, list | tuple) and each in takes),
+            next((each for each in get_args(Better) if each == better), "neutral"),
         )  # fmt: skip
 
 

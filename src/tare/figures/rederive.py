@@ -19,6 +19,7 @@ from tare.base.rulings import read_rulings
 from tare.figures.energy import CLOCKS, Energy, energy_of_trial
 from tare.figures.evidence import THRESHOLDS, Evidence, shared_metrics
 from tare.figures.power_series import RUN, SHARED
+from tare.figures.series import channel_metrics
 from tare.figures.steps import (
     COUNTED,
     PHASES,
@@ -182,7 +183,8 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
         marks, result = without_stops(evidence.marks, evidence.result, evidence.facts)
         metrics |= phase_metrics(marks, result, evidence.phases, steps)
     metrics |= activity_metrics(evidence.facts, metrics.get("step_s")) | token_metrics(evidence.outcome, metrics)
-    return metrics | {**evidence.traced, **(energy.metrics if energy is not None else {})}
+    made = channel_metrics(evidence, steps) | metrics
+    return made | {**evidence.traced, **(energy.metrics if energy is not None else {})}
 
 
 _SPEAKS_OF_LOAD = re.compile(r"cpu\.busy_s|gpu\d*\.(util|memory_used_bytes)|.*\.dropped_s")
@@ -191,7 +193,11 @@ _SPEAKS_OF_LOAD = re.compile(r"cpu\.busy_s|gpu\d*\.(util|memory_used_bytes)|.*\.
 def needs_all_readings(channel: Mapping[str, Any]) -> bool:
     """Whether a figure is made of every reading of this channel; of counters of the platform the ends are enough."""
     name = channel["name"]
-    return channel["unit"] in ("W", "J") or any(p.fullmatch(name) for p in (*CLOCKS.values(), _SPEAKS_OF_LOAD))
+    return (
+        channel["unit"] in ("W", "J")
+        or "takes" in channel
+        or any(p.fullmatch(name) for p in (*CLOCKS.values(), _SPEAKS_OF_LOAD))
+    )
 
 
 RELATIVE = 1e-9  # another processor adds up in another order

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, Self, TypeAlias, TypeVar, get_args
 
-from tare.base.declare import before
+from tare.base.declare import before, learn
 from tare.base.rulings import Ruling, Weight, read_rulings
 from tare.base.sides import side_of
 from tare.base.text import unit_of
@@ -29,7 +29,7 @@ UNTYPED = "untyped"
 
 _KINDS: dict[str, type] = {
     "trial": str, "attempt": int, "study": str, "block": int, "position": int, "twin": int, "settings": dict,
-    "state": str, "metrics": dict, "phases": dict, "facts": dict, "start_ns": int, "end_ns": int,
+    "state": str, "metrics": dict, "phases": dict, "facts": dict, "declared": dict, "start_ns": int, "end_ns": int,
 }  # fmt: skip
 _STATES = frozenset(get_args(State))
 _WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of reasons from before there were codes
@@ -68,6 +68,7 @@ class Record:
     start_ns: int = 0  # monotonic clock of the device
     end_ns: int = 0
     tare_version: str = ""
+    declared: Mapping[str, Json] = field(default_factory=dict)  # metric -> words, unit, better: those of channels
 
     @property
     def traced(self) -> bool:
@@ -88,7 +89,7 @@ class Record:
 
     def as_json(self) -> dict[str, Json]:
         """Its fields as plain data; what is in them is not copied."""
-        told = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        told = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "declared" or self.declared}
         return told | {name: tuple(each.as_json() for each in told[name]) for name in ("reasons", "notes")}
 
     @classmethod
@@ -106,6 +107,7 @@ class Record:
             for key, value in known.get(name, {}).items():
                 if not isinstance(value, int | float) or isinstance(value, bool):
                     raise ValueError(f"its {name}.{key:.80} is a {type(value).__name__}, not a number")
+        learn(known.get("declared", {}))
         if "phases" in known:
             known["phases"] = {_PHASES_BEFORE.get(name, name): value for name, value in known["phases"].items()}
         return cls(**known)

@@ -11,9 +11,9 @@
         manifest.json         name, size and SHA-256 of each file below; lost_marks; a CRC of itself; of a thinned
                               trial also `thinned`: resolution_ns, and the same list of the files as they were sealed
         record.json           the record (`records.model.Record`)
-        channels.json         name, unit, kind and about of each channel; words, group and rank where its probe declares
-                              them; count and quantiles (0, 1/40 .. 1) of its values, of a counter: of how fast it
-                              rose in a second; to six digits
+        channels.json         name, unit, kind and about of each channel; words, group, rank, takes and better where its
+                              probe declares them; count and quantiles (0, 1/40 .. 1) of its values, of a counter: of
+                              how fast it rose in a second; to six digits
         readings.parquet      t_ns BIGINT, channel VARCHAR, value DOUBLE; in runs of one channel, as they came
         marks.parquet         t_ns BIGINT, name VARCHAR, edge VARCHAR (begin, end, point), step BIGINT
         out.txt, err.txt      what the workload printed
@@ -31,6 +31,8 @@ History
         tare 0.2.0 adds trace-*.parquet, which readers of 1 do not look at: not a new version
         tare 0.2.0 adds thinned packs, which readers of before refuse, and `thinned` in manifests, which they ignore;
         those of format 2 have rows of single events in runs, and readers of format 1 refuse them
+        tare 0.2.0 adds what probes declare: words, group, rank, takes and better in channels.json, and `declared` in
+        records; readers of 1 ignore these keys
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ CREATE TABLE IF NOT EXISTS channel (
     unit  TEXT NOT NULL,
     kind  TEXT NOT NULL,
     about TEXT NOT NULL,
-    shown TEXT NOT NULL             -- JSON: words, group, rank, where the probe declares them
+    shown TEXT NOT NULL             -- JSON: words, group, rank, takes and better, where the probe declares them
 );
 -- One row a tick. Its blob holds n readings as three little-endian columns: n x int64 t_ns, n x float64 value,
 -- n x uint32 channel id.

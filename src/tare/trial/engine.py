@@ -23,6 +23,7 @@ from tare.drivers.places import own_variables
 from tare.figures.energy import energy_of_trial
 from tare.figures.evidence import THRESHOLDS
 from tare.figures.rederive import figures
+from tare.figures.series import declared_metrics
 from tare.figures.steps import ACTIVITY_FACT, steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.matrix import PlannedTenant, Trial
@@ -514,6 +515,7 @@ def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
         state.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
     verdict = judge(trial, state, steps)
     title = trial.cell.workload.title()
+    metrics, declared = figures(state, steps, energy), declared_metrics(state.channels)
     facts = {**state.facts, "title": title, "outcome": state.outcome, "thresholds": THRESHOLDS.as_json()}
     if state.sampler is not None:
         facts["sampler"] = state.sampler.as_json()
@@ -522,7 +524,8 @@ def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
         state=verdict.state,
         reasons=verdict.reasons,
         notes=(*verdict.notes, *state.notes),
-        metrics=figures(state, steps, energy),
+        metrics=metrics,
+        declared={name: each.as_json() for name, each in declared.items() if name in metrics},
         phases=state.phases,
         facts=facts,
         end_ns=state.clock.now_ns(),

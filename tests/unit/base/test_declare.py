@@ -10,9 +10,12 @@ from dataclasses import replace
 import pytest
 
 from golden_files import FOLDER
-from tare.base.declare import Declared, before
-from tare.base.text import has_unit, metric_name
+from tare.analysis.model import Direction, direction_of, kind_of
+from tare.base import declare
+from tare.base.declare import Declared, before, learn, learnt
+from tare.base.text import has_unit, metric_name, quantity_text
 from tare.base.units import Channel
+from tare.records.model import Record
 
 UNITS = {"s": "s", "j": "J", "w": "W", "bytes": "bytes", "share": "share", "hz": "Hz"}
 
@@ -97,3 +100,81 @@ def test_only_what_a_channel_declares_is_sealed():
     assert (plain.declared(), plain.drawn_unit) == ({}, "1")
     assert replace(plain, unit="bytes", group="G", rank=3).declared() == {"group": "G", "rank": 3}
     assert [replace(plain, unit=unit).drawn_unit for unit in ("J", "bytes", "1")] == ["W", "bytes/s", "1/s"]
+
+
+@pytest.fixture
+def nothing_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(declare, "_learnt", {})
+
+
+FAN = {"words": "fan", "unit": "Hz", "better": "lower"}
+
+
+@pytest.mark.usefixtures("nothing_learnt")
+def test_a_metric_that_a_record_declares_has_its_words_unit_and_direction():
+    learn({"board.fan": FAN, "board.air": {"words": "air", "unit": "bytes/s", "better": "higher"}})
+    assert (metric_name("board.fan"), quantity_text("board.fan", 1200.0)) == ("fan", "1.20 kHz")
+    assert quantity_text("board.air", 2e6) == "2.00 MB/s"
+    assert [direction_of(name) for name in ("board.fan", "board.air")] == [
+        Direction(False, "name"),
+        Direction(True, "name"),
+    ]
+    assert [kind_of(name) for name in ("board.fan", "board.air")] == ["amount", "speed"]
+
+
+@pytest.mark.usefixtures("nothing_learnt")
+def test_no_record_gives_other_words_to_a_metric_of_tare():
+    learn({"step_s": {"words": "nothing to see", "unit": "bytes", "better": "higher"}})
+    assert (metric_name("step_s"), quantity_text("step_s", 0.002)) == ("median step", "2.00 ms")
+    assert not direction_of("step_s").rises
+
+
+@pytest.mark.usefixtures("nothing_learnt")
+def test_the_later_of_two_records_has_the_words_and_a_contradiction_leaves_a_bare_number():
+    learn({"board.fan": FAN})
+    learn({"board.fan": FAN | {"words": "fan of the board"}})
+    assert (metric_name("board.fan"), quantity_text("board.fan", 1200.0)) == ("fan of the board", "1.20 kHz")
+    learn({"board.fan": FAN | {"better": "higher"}})
+    assert quantity_text("board.fan", 1200.0) == "1,200"
+    assert not direction_of("board.fan").settled
+
+
+@pytest.mark.usefixtures("nothing_learnt")
+@pytest.mark.parametrize(
+    "told",
+    [
+        ["board.fan"],
+        {"board.fan": "fan"},
+        {"Board Fan": FAN},
+        {"board.fan\n": FAN},
+        {"board.fan": FAN | {"words": "w" * 81}},
+        {"board.fan": FAN | {"words": ""}},
+        {"board.fan": FAN | {"unit": "m{0}s"}},
+        {"board.fan": FAN | {"better": "faster"}},
+        {"board.fan": FAN | {"better": ["lower"]}},
+        {f"board.fan{number}": FAN for number in range(4001)},
+    ],
+)
+def test_a_record_that_declares_what_is_no_metric_is_refused(told):
+    with pytest.raises(ValueError, match="declare"):
+        Record.from_json({"trial": "t", "attempt": 1, "study": "s", "block": 0, "position": 0, "twin": 0,
+                          "settings": {}, "state": "ok", "declared": told})  # fmt: skip
+
+
+@pytest.mark.usefixtures("nothing_learnt")
+def test_records_together_declare_no_more_than_one_may():
+    for number in range(3):
+        learn({f"board{number}.fan{each}": FAN for each in range(2000)})
+    assert learnt("board1.fan1999") and not learnt("board2.fan0")
+
+
+@pytest.mark.usefixtures("nothing_learnt")
+def test_words_that_would_steer_a_terminal_are_written_out():
+    learn({"board.fan": FAN | {"words": "fan\x1b[2J {step} {0}"}})
+    assert metric_name("board.fan") == "fan\\x1b[2J step {0}"
+
+
+def test_a_record_without_declarations_has_the_keys_that_it_had():
+    plain = Record("t", 1, "s", 0, 0, 0, {}, "ok")
+    assert "declared" not in plain.as_json()
+    assert Record.from_json(replace(plain, declared={"board.fan": FAN}).as_json()).declared == {"board.fan": FAN}

@@ -1,0 +1,79 @@
+"""Metrics that are made of channels: what the probe declares, over the measured steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tare.figures.rederive import SealedEvidence, figures, needs_all_readings
+from tare.figures.series import channel_metrics, declared_metrics
+from tare.figures.steps import FACT, steps_from
+from tare.parts.protocols import Mark
+
+S = 10**9
+T = np.arange(0, 11) * S
+FAN = {"name": "board.fan_hz", "unit": "Hz", "kind": "gauge", "words": "speed of the fan", "takes": ["mean", "max"]}
+AIR = {"name": "board.air", "unit": "J", "kind": "counter", "takes": ["rate"], "better": "higher"}
+
+
+def evidence(**more: Any) -> SealedEvidence:
+    """Ten steps of a second, of which the first is the warm-up."""
+    marks = [
+        Mark(step * S + (edge == "end") * S, "step", edge, step) for step in range(10) for edge in ("begin", "end")
+    ]
+    series = {"board.fan_hz": (T, T / S * 10.0), "board.air": (T, T / S * 3.0)}
+    return SealedEvidence(**{"marks": marks, "series": series, "channels": (FAN, AIR), **more})
+
+
+def test_a_mean_a_highest_value_and_a_rate_are_of_the_measured_steps():
+    seen = evidence()
+    found = channel_metrics(seen, steps_from(seen.marks))
+    assert found == {
+        "board.fan_hz": pytest.approx(55.0),
+        "board.fan_hz.max": 100.0,
+        "board.air.rate": pytest.approx(3.0),
+    }
+
+
+def test_a_workload_that_marks_no_steps_is_taken_whole():
+    seen = evidence(marks=(), result={"start_ns": 2 * S, "end_ns": 4 * S})
+    assert channel_metrics(seen, None)["board.fan_hz"] == 30.0
+
+
+def test_the_metrics_are_declared_as_their_channel_is():
+    told = {name: metric.as_json() for name, metric in declared_metrics([FAN, AIR]).items()}
+    assert told == {
+        "board.fan_hz": {"words": "mean speed of the fan", "unit": "Hz", "better": "neutral"},
+        "board.fan_hz.max": {"words": "highest speed of the fan", "unit": "Hz", "better": "neutral"},
+        "board.air.rate": {"words": "board air per second", "unit": "W", "better": "higher"},
+    }
+
+
+@pytest.mark.parametrize(
+    "channel",
+    [
+        {**FAN, "takes": []},
+        {**FAN, "takes": "everything"},
+        {**FAN, "takes": ["rate"]},  # of a counter only
+        {**AIR, "takes": ["mean"]},
+        {**FAN, "name": "step_s"},  # no channel makes a metric of ours
+        {**FAN, "name": "board.Fan"},
+    ],
+)
+def test_a_channel_that_declares_nothing_that_makes_sense_gives_no_metric(channel):
+    seen = evidence(channels=[channel], series={str(channel["name"]): (T, T * 1.0)})
+    assert channel_metrics(seen, steps_from(seen.marks)) == {}
+
+
+def test_slices_give_none_since_a_device_has_one_series_for_all_sides():
+    seen = evidence(facts={FACT: {"windows_ns": [[0, 5 * S]]}})
+    assert channel_metrics(seen, steps_from(seen.marks)) == {}
+
+
+def test_they_are_among_the_figures_of_a_trial_and_need_all_readings_in_a_thinned_pack():
+    seen = evidence()
+    assert figures(seen, steps_from(seen.marks), None)["board.fan_hz"] == pytest.approx(55.0)
+    assert needs_all_readings(FAN)
+    assert not needs_all_readings({"name": "board.fan_hz", "unit": "Hz", "kind": "gauge"})
