@@ -31,7 +31,7 @@ import os
 import sys
 from _thread import get_ident
 
-from tare_inside import BEGAN_NS, marks, torch_hooks
+from tare_inside import BEGAN_NS, marks, torch_hooks, turns
 from tare_inside.steps import INFERENCE_MARKS as INFERENCE
 from tare_inside.steps import TRAINING_MARKS as TRAINING
 from tare_inside.steps import InferenceSteps, Steps
@@ -62,13 +62,15 @@ class Ending(object):
         self._together = None  # do several processes train together, and is this the first of them?
         self._began_ns = None
         self.over = False
+        self.turns = None  # where the process waits for its turn, which is not its own time
         self.reported = None  # what is to be recorded of it
 
     def stepped(self, count, begin_ns, end_ns):
         """So many steps are over; the last was from `begin_ns` to `end_ns`."""
+        waited_ns = 0 if self.turns is None else self.turns.waited_ns
         if self._began_ns is None or count == 1:
             self._began_ns = begin_ns
-        passed_s = (end_ns - self._began_ns) / 1e9
+        passed_s = (end_ns - self._began_ns - waited_ns) / 1e9
         if self._steps is not None and count >= self._steps:
             by = "steps"
         elif self._seconds is not None and self._is_late(count, passed_s):
@@ -144,6 +146,7 @@ class Watch(object):
         self.saw_grad = self.saw_thread = False  # torch.autograd.grad was called; another thread went backward
         self.gave_up = self._stopped = self._ended = False
         self.ending = None  # when the script is to be ended, if before its time
+        self.turns = None  # in which this process does its steps, if it marks them
         self._looking = InferenceSteps(self._open, self._find_gpu)
         self.stop_looking = lambda: None  # leave the calls of modules alone again
         self.thread = None  # the one that marks
@@ -197,6 +200,16 @@ class Watch(object):
             leave_at_once()
         self.saw_thread = self.saw_thread or not self.trains
 
+    def take_turns(self, steps, *, after_optimiser=False):
+        """Wait here if the turn is over. Steps that backward passes tell may be taken back, and end no turn."""
+        try:
+            if self._pid == os.getpid() and (not steps.by_backward or steps is self._looking):
+                if after_optimiser:
+                    steps.finish_usual()
+                self.turns.stepped(steps.steps())
+        except Exception as problem:
+            self.give_up(problem)
+
     def stop(self):
         """The script is to be ended: here."""
         if self.steps is None:
@@ -220,6 +233,9 @@ class Watch(object):
                     return 0
             self._pid = os.getpid()
             self.say("marked")
+            self.turns = turns.joined(os.path.dirname(self._path))
+            if self.ending is not None:
+                self.ending.turns = self.turns
         if self._pid != os.getpid():
             return 0
         # Less than planned if the script has opened them, for marks of its own, before it imported torch.

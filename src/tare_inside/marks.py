@@ -22,10 +22,12 @@ import mmap
 import os
 import struct
 import sys
-import time
 from itertools import count as counter
 from itertools import islice
 from typing import Any, Dict, List, Tuple
+
+from tare_inside import turns
+from tare_inside.turns import now_ns
 
 MAGIC = b"TAREMK1\0"
 CAPACITY = 1 << 17
@@ -43,15 +45,6 @@ _CAN_WATCH_FORKS = hasattr(os, "register_at_fork")  # not in Python 3.6
 _IS_LITTLE = sys.byteorder == "little"
 _MOST_KEPT = 256 if _CAN_WATCH_FORKS and _IS_LITTLE else 1  # slots at a time, for marks of one name and edge
 _I64 = "l" if struct.calcsize("l") == 8 else "q"  # both are the same, and Python writes the first one faster
-
-
-if hasattr(time, "monotonic_ns"):
-    now_ns = time.monotonic_ns
-else:
-
-    def now_ns():
-        """Python 3.6: right to 2 ns after 100 days of uptime."""
-        return int(time.clock_gettime(time.CLOCK_MONOTONIC) * 1e9)
 
 
 class _Names(dict):
@@ -120,6 +113,7 @@ class _Buffer:
         self._slots, self._taken = counter(), 0
         self._losses = counter(1)
         self._kept = {}  # (name, edge): how many slots it was given last
+        self.turns = None  # that end with the end of a step, where the program marks its steps itself
         self.kept = {}, {}, {}  # per edge: name -> an iterator of the slots that are kept for it, with its id in them
         records = memoryview(memory)[HEADER_BYTES:]
         self.times, self.steps = records.cast(_I64)[::2], records.cast("i")[2::4]
@@ -140,14 +134,17 @@ class _Buffer:
             return
         now, number = now_ns(), self._names[name]
         kinds = len(self._kept) + 1  # each of which may leave as many unused as were kept for it
-        count = min(_MOST_KEPT, 2 * self._kept.get((name, edge), 0) or 1, self.room() // (64 * kinds) or 1)
+        most = 1 if self.turns is not None and name == "step" else _MOST_KEPT  # each such end comes by here
+        count = min(most, 2 * self._kept.get((name, edge), 0) or 1, self.room() // (64 * kinds) or 1)
         at, end = self._take(count)
         if at == end:
             return self._lose(1)
         self._kept[name, edge] = count
         self._memory[at:end] = _RECORD.pack(0, 0, number, edge) * ((end - at) // _RECORD.size)
         _RECORD.pack_into(self._memory, at, now, step, number, edge)
-        if _MOST_KEPT > 1:
+        if self.turns is not None and name == "step" and edge == 1:
+            self.turns.ended()
+        elif _MOST_KEPT > 1:
             first, last = (at - HEADER_BYTES) // _RECORD.size, (end - HEADER_BYTES) // _RECORD.size
             self.kept[edge][name] = iter(range(first + 1, last))
 
@@ -204,6 +201,7 @@ def _mark(name, edge, step):
         if path and os.environ.get("RANK", "0") == "0":
             try:
                 open_marks(path, CAPACITY_WITH_TORCH if "torch" in sys.modules else CAPACITY)
+                _buffer.turns = turns.joined(os.path.dirname(path))
             except FileExistsError:
                 pass  # another process marks
             except Exception as problem:  # never a fault of the program that only wants to say something

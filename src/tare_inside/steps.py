@@ -304,9 +304,13 @@ class Steps(object):
 
     def is_over(self):
         """Is the script to be ended? Asked before a backward pass or an optimiser's step."""
+        self.finish_usual()
+        return self.ending.over
+
+    def finish_usual(self):
+        """Without a fetch that would tell: a step is over when as many optimisers have stepped as in the last one."""
         if self._optimisers and not self._fetches and 0 < self._usual <= len(self._stepped):
             self.finish()
-        return self.ending.over
 
     def finish(self):
         """If an optimiser has stepped, the step is over: mark it. Called before a fetch is timed.

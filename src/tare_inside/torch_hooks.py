@@ -73,6 +73,8 @@ def watch_loaders(torch, watch):
             watch.give_up(problem)
         if watch.ending is not None and watch.ending.over:
             watch.stop()
+        if watch.turns is not None:
+            watch.take_turns(steps)
         begin_ns = now()
         try:
             batch = next_batch(self)
@@ -268,6 +270,8 @@ def _watch_steps_of(optimiser, watch):
             steps.optimised(id(self), begin_ns, now())
         except Exception as problem:
             watch.give_up(problem)
+        if watch.turns is not None:
+            watch.take_turns(steps, after_optimiser=True)
         return result
 
     step._tare_watches = True

@@ -35,6 +35,7 @@ from tare_inside.launch import wait_for_the_others
 from tare_inside.programs import cold_epochs, running, training_loop
 from tare_inside.programs.running import program, read_job
 from tare_inside.programs.training_loop import nothing
+from tare_inside.turns import joined
 
 MOST_KEPT_ITEMS, MOST_KEPT_BYTES = 512, 256 << 20
 
@@ -222,10 +223,12 @@ def made_ready(job, task):
     parts = task.parts(model, optimiser)
     ready, clock = arranged(job, loader, parts, job["epochs"], steps, job["marked"])
     folder = os.path.dirname(job["marks"])
-    window = activity.of_script(torch, folder) if clock else None
-    ready = ready._replace(
-        freshen=cold_epochs.Between(folder), stepped=window.fetched_and_stepped if window else nothing
-    )
+    turns = joined(folder)
+    window = activity.of_script(torch, folder) if clock and turns is None else None  # it would hold waits
+    stepped = window.fetched_and_stepped if window else nothing
+    if turns is not None:
+        stepped = lambda step, begin_ns, end_ns: turns.stepped(step + 1)  # noqa: E731
+    ready = ready._replace(freshen=cold_epochs.Between(folder), stepped=stepped)
     return ready, clock, window, saver(job, model, optimiser)
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import select
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from tare_inside import marks
 from tare_inside.turns import FREE, GRANT, REPORT, Turns, paths
 
 
@@ -114,3 +118,44 @@ def test_a_forked_child_takes_no_turn(tmp_path: Path, granting: Granting) -> Non
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     turns.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "grants", "follows"),
+    [
+        ("validation.py", (3, 2, FREE), [1, 4, 6]),  # with a DataLoader, and an evaluation in between
+        ("plain_loop.py", (2, 1, FREE), [2, 4, 5]),  # without: the second step shows where the first one ended
+        ("accumulation.py", (FREE,), [1]),  # several batches a step
+        ("gan.py", (1, 1, FREE), [1, 2, 3]),  # two optimisers a step
+        ("inference.py", (4, FREE), [1, 5]),
+        ("forking.py", (4, FREE), [1, 5]),
+        ("by_hand.py", (), []),  # steps that may be taken back end no turn
+    ],
+)
+def test_scripts_hold_at_the_end_of_a_step(
+    tmp_path: Path, granting: Granting, torch_forks: Callable[..., None], script: str, grants: tuple[int, ...],
+    follows: list[int],
+) -> None:  # fmt: skip
+    for steps in grants:
+        granting.grant(steps)
+    torch_forks(tmp_path / "ran", [(script, f"TARE_MARKS={tmp_path / 'marks.bin'}")])
+    reports = []
+    while select.select([granting.reports], [], [], 0)[0]:
+        reports.append(granting.reported())
+    assert [following for following, *_ in reports] == follows
+    ended = sorted(
+        t for t, name, edge, _ in marks.load(str(tmp_path / "marks.bin"))[0] if (name, edge) == ("step", "end")
+    )
+    for following, _, end_ns, _ in reports:
+        assert ended[following - 1] <= end_ns, "the step ends before the hold"
+        assert following == len(ended) or end_ns <= ended[following]
+
+
+def test_marks_of_a_programs_own_hold_too(tmp_path: Path, granting: Granting) -> None:
+    program = "from tare_inside import marks\nfor n in range(9):\n    with marks.during('step', n):\n        pass\n"
+    for steps in (3, FREE):
+        granting.grant(steps)
+    env = {**os.environ, "TARE_MARKS": str(tmp_path / "marks.bin"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run([sys.executable, "-c", program], env=env, check=True)
+    assert [granting.reported()[0], granting.reported()[0]] == [1, 4]
+    assert len([mark for mark in marks.load(env["TARE_MARKS"])[0] if mark[1] == "step"]) == 18
