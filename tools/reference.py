@@ -73,6 +73,10 @@ def parts() -> str:
                     about = " ".join(str(details["about"]).split())
                     pages.append(f"| `{field}` | {default} | {about} |")
                 pages.append("")
+            if channels := part.get("channels"):
+                pages += ["| channel | unit | |", "|---|---|---|"]
+                pages += [f"| `{each['name']}` | `{each['unit']}` | {each['about']} |" for each in channels]
+                pages.append("")
     return MADE + "\n".join(pages)
 
 

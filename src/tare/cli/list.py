@@ -50,6 +50,7 @@ def parts(which: str | None) -> Result:
 def describe(kind: Kind, name: str) -> dict[str, Any]:
     """One part as plain data."""
     from tare.parts.find import find
+    from tare.parts.protocols import Probe
 
     part = find(kind, name)
     fields = {}
@@ -60,12 +61,17 @@ def describe(kind: Kind, name: str) -> dict[str, Any]:
             "required": part.model_fields[field].is_required(),
             "about": details.get("description", ""),
         }
-    return {
+    described = {
         "kind": kind,
         "name": name,
         "about": (part.__doc__ or "").strip().splitlines()[0],
         "fields": fields,
     }
+    channels = [
+        {"name": each.name, "unit": each.unit, "kind": each.kind, "about": each.about, **each.declared()}
+        for each in (part.CHANNELS if issubclass(part, Probe) else ())
+    ]
+    return {**described, "channels": channels} if channels else described
 
 
 def _part_text(part: dict[str, Any]) -> str:
@@ -77,6 +83,9 @@ def _part_text(part: dict[str, Any]) -> str:
         fields.append(name if details["required"] else f"{name}={shown}")
     if fields:
         lines.append(click.wrap_text(", ".join(fields), width(), "      ", "      "))
+    for channel in part.get("channels", ()):
+        text = f"{channel['name']} ({channel['kind']}, {channel['unit']}): {channel['about']}"
+        lines.append(click.wrap_text(text, width(), "      ", "        "))
     return "\n".join(lines)
 
 

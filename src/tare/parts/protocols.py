@@ -322,6 +322,8 @@ class Probe(Part):
 
     scoped: ClassVar[bool] = False
     """Whether it watches one tenant, so that each gets a feed of its own."""
+    CHANNELS: ClassVar[tuple[Channel, ...]] = ()
+    """The channels that it has everywhere, for the reference; a feed has those of its machine."""
     may_block: ClassVar[bool] = True
     """Whether a read can take long or hang, as hardware may: then it is read in a thread of its own."""
 
