@@ -38,6 +38,7 @@ _STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_
 _LIMITS = ("nofile", "memlock", "nproc", "stack")
 SOURCES = "software_sources"  # in the work folder: the files that a list of software came from, if there is one
 LEFT = "place.json"  # there too: what is around the process, and how those files are now
+BEGUN = "begun"  # there too, where the device reads along: a pipe that gets a byte just before the command is started
 
 
 def now_ns():
@@ -99,6 +100,20 @@ def waits(schedstat):
     """How long a process was ready to run and had no core: its first thread, for others are gone by now."""
     words = schedstat.split()
     return {"run_queue_s": int(words[1]) / 1e9} if len(words) == 3 else {}
+
+
+def say_begun(folder):
+    """Tell who reads along that the command is about to start, while nothing of it can say so in our place."""
+    try:
+        pipe = os.open(os.path.join(folder, BEGUN), os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return
+    try:
+        os.write(pipe, b".")
+    except OSError:
+        pass
+    finally:
+        os.close(pipe)
 
 
 def _start(argv):
@@ -340,9 +355,10 @@ def main(arguments):
         return 2
     if os.environ.pop("TARE_BARRIER_AT", None) == "launch":
         wait_for_the_others()
+    folder = os.path.dirname(os.path.abspath(arguments[0]))
+    say_begun(folder)
     result = launch(arguments[2:])
     _write(arguments[0], _plain(result))
-    folder = os.path.dirname(os.path.abspath(arguments[0]))
     paths = read(os.path.join(folder, SOURCES))
     if paths:  # whoever kept the list of software of an earlier trial: whether it still holds, and what is not in it
         try:

@@ -105,7 +105,7 @@ class Inside(FakeHost):
     def spawn(self, job: Job) -> Any:
         Device.lines.append(f"spawn {Path(job.argv[-1]).name}")
         if job.argv == ("work",) and Device.counted:
-            Path(job.cwd, "result.json").write_text('{"wall_s": 1.0}')
+            Path(job.cwd, "result.json").write_text('{"wall_s": 0.01}')
             Device.worked()
         return super().spawn(job)
 

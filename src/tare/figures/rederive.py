@@ -18,6 +18,8 @@ from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.figures.energy import CLOCKS, Energy, energy_of_trial
 from tare.figures.evidence import THRESHOLDS, Evidence, shared_metrics
+from tare.figures.outside import FIGURES as OUTSIDE
+from tare.figures.outside import outside_metrics
 from tare.figures.power_series import RUN, SHARED
 from tare.figures.series import channel_metrics
 from tare.figures.steps import (
@@ -182,6 +184,7 @@ def figures(evidence: Evidence, steps: Steps | None, energy: Energy | None) -> d
         metrics |= {} if steps is None else step_metrics(steps)
         marks, result = without_stops(evidence.marks, evidence.result, evidence.facts)
         metrics |= phase_metrics(marks, result, evidence.phases, steps)
+        metrics |= outside_metrics(evidence.marks, evidence.facts)
     metrics |= activity_metrics(evidence.facts, metrics.get("step_s")) | token_metrics(evidence.outcome, metrics)
     made = channel_metrics(evidence, steps) | metrics
     return made | {**evidence.traced, **(energy.metrics if energy is not None else {})}
@@ -252,7 +255,7 @@ def rederive(store: Store, record: Record) -> Rederived:
     taken = _taken(record, found, evidence)
     kept = {name: value for name, value in record.metrics.items() if name not in taken}
     # A phase that the record lacks came later: an older tare did not take a run apart.
-    came_later = {name for name in PHASES if name not in record.metrics}
+    came_later = {name for name in (*PHASES, *OUTSIDE) if name not in record.metrics}
     found = {name: value for name, value in found.items() if name not in taken and name not in came_later}
     pairs: list[tuple[str, Any, Any]] = [(name, kept.get(name), found.get(name)) for name in {**kept, **found}]
     if energy is not None:

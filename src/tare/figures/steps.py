@@ -188,7 +188,13 @@ COUNTED = {  # from launch.py's result, counted by the kernel for the whole job
 
 def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[str, float]:
     """What the launcher counted for the whole job, and the built-in program for its training alone."""
-    metrics = {name: float(result[key]) for key, name in COUNTED.items() if isinstance(result.get(key), int | float)}
+    # What a built-in program already calls by its names: figures of inference, and LoadGen's. What is counted or timed
+    # here and later is never overwritten by one of these.
+    reported, metrics = outcome.get("metrics"), dict[str, float]()
+    for name, value in reported.items() if isinstance(reported, dict) else ():
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            metrics[name] = float(value)
+    metrics |= {name: float(result[key]) for key, name in COUNTED.items() if isinstance(result.get(key), int | float)}
     if {"cpu_user_s", "cpu_system_s"} <= result.keys():
         metrics["cpu_s"] = float(result["cpu_user_s"]) + float(result["cpu_system_s"])
     for key in ("minor_faults_training", "major_faults_training", "migrations_training", "observer_s"):
@@ -197,13 +203,7 @@ def job_metrics(result: Mapping[str, Any], outcome: Mapping[str, Any]) -> dict[s
     steps, cpu_s = outcome.get("steps"), outcome.get("cpu_train_s")
     if isinstance(steps, int) and steps > 0 and isinstance(cpu_s, int | float):
         metrics["cpu_step_s"] = float(cpu_s) / steps
-    metrics |= _mean_step(outcome)
-    # Figures that a built-in program already calls by their names: those of inference, and LoadGen's.
-    reported = outcome.get("metrics")
-    for name, value in reported.items() if isinstance(reported, dict) else ():
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            metrics[name] = float(value)
-    return metrics
+    return metrics | _mean_step(outcome)
 
 
 def _mean_step(outcome: Mapping[str, Any]) -> dict[str, float]:

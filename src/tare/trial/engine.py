@@ -31,8 +31,10 @@ from tare.records.model import Record
 from tare.records.seal import Writer
 from tare.records.spool import read_channels, read_spool
 from tare.records.store import Store
+from tare.trial import claims
 from tare.trial.conditions import cooled, guarded_from_heat, refuse_another
 from tare.trial.facts import device_facts
+from tare.trial.outside import begun_earlier
 from tare.trial.sampler import Sampler, Sampling
 from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import Tail, Tenant, heard_by, prepare_workdir, read_json, remove_folders, renamed, run_together
@@ -43,7 +45,6 @@ from tare.trial.verdict import judge
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.fingerprint import SOFTWARE
 from tare_inside.launch import LEFT, SOURCES
-from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
 from tare_inside.stacks import LEFT as STACKS
@@ -76,6 +77,10 @@ AS_ROOT = Ruling(
     "platform's fields runs it as another user.",
 )
 _MOMENTS = ("start_ns", "end_ns")
+_FACTS_LEFT = {
+    "attach": claims.ATTACH, ACTIVITY_FACT: ACTIVITY_FILE, "served": SERVED, "cold_epochs": COLD_EPOCHS,
+    "stacks": STACKS,
+}  # fmt: skip
 _MUCH_OUTPUT = 64 << 10  # characters: less is not worth a fact
 
 
@@ -252,8 +257,12 @@ class TrialRun:
     def seal(self) -> Record:
         """Judge it, and seal what was seen of it."""
         state = self.state
-        concluded = replace(_conclude(self.trial, state, self._draft), attempt=self.writer.attempt)
-        record = _scrubbed(concluded, state.scrubber)
+        try:
+            concluded = _conclude(self.trial, state, self._draft)
+        except Exception as error:  # of what the workload left, or ours: one trial is lost, not the night
+            self.failed(error)
+            concluded = _without_figures(state, self._draft)
+        record = _scrubbed(replace(concluded, attempt=self.writer.attempt), state.scrubber)
         out, err = (state.exit.out, state.exit.err) if state.exit else ("", "")
         beside = [mark for index, tenant in enumerate(state.neighbours, 1) for mark in renamed(tenant.marks, index)]
         self.writer.seal(record, [*state.marks, *beside], out, err, lost_marks=state.lost_marks)
@@ -398,13 +407,13 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
     the answer as it was then. What else is around the job the launcher reads each time.
     """
     place, workdir, job = measured.place, measured.workdir, measured.job
-    if reported := _left(workdir, "fingerprint.json", state):
+    if reported := claims.read(measured, claims.FINGERPRINT, state.claims):
         return reported
     if not place.python:
         return {}
     key = _software_key(trial, measured)
     if known := software.get(key):
-        seen = _left(workdir, LEFT, state)
+        seen = claims.read(measured, LEFT, state.claims)
         if seen.pop("sources", None) == [*known[1].values()]:
             return {**known[0], **{name: value for name, value in seen.items() if value}}
     script = workdir / "inside" / "tare_inside" / "fingerprint.py"
@@ -435,37 +444,18 @@ def _software_key(trial: Trial, measured: Tenant) -> str:
     return repr((platforms, workload, image, place.python, sorted(job.env.items()), job.cwd)).replace(own, "")
 
 
-def _left(workdir: Path, name: str, state: TrialState) -> dict[str, Any]:
-    """What the workload left in its workdir under this name; what may not be read there counts against the trial."""
-    try:
-        return untrusted.read_object(workdir, name)
-    except (untrusted.Refused, OSError) as error:
-        state.refuse(error, name)
-        return {}
-
-
-def _marks_left(tenant: Tenant, state: TrialState) -> list[Mark]:
-    try:
-        data = untrusted.read(tenant.workdir, "marks.bin", untrusted.MOST_MARKS_BYTES)
-    except (untrusted.Refused, OSError) as error:
-        state.refuse(error, "marks.bin")
-        return []
-    rows, lost = parse_marks(data or b"")
-    state.lost_marks += lost
-    return in_device_time([Mark(*row) for row in rows], tenant.place)
-
-
 def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     """Read what the workloads left in their workdirs, before the workdirs go."""
     for tenant in tenants:
-        tenant.result = result_in_device_time(_left(tenant.workdir, "result.json", state), tenant.place)
+        tenant.result = result_in_device_time(claims.read(tenant, claims.RESULT, state.claims), tenant.place)
         if not tenant.place.python and tenant.exit is not None:
             tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
             state.notes.append(NO_PYTHON)
-        elif tenant.exit is not None and tenant.exit.code == 0 and "wall_s" not in tenant.result and not state.refused:
-            state.refused.append(NO_RESULT)
-        tenant.outcome = _left(tenant.workdir, "outcome.json", state)
-        tenant.marks = _marks_left(tenant, state)
+        elif tenant.exit is not None and tenant.exit.code == 0 and "wall_s" not in tenant.result and not state.claims:
+            state.claims.append(NO_RESULT)
+        tenant.outcome = claims.outcome_of(tenant, state.claims)
+        marks, lost = claims.marks_of(tenant, state.claims)
+        tenant.marks, state.lost_marks = in_device_time(marks, tenant.place), state.lost_marks + lost
     measured, *beside = tenants
     state.exit, state.died = measured.exit, measured.died
     if measured.exit is not None and (printed := len(measured.exit.out) + len(measured.exit.err)) > _MUCH_OUTPUT:
@@ -474,17 +464,14 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
     state.notes += [AS_ROOT] if state.facts["place"].get("user") == 0 else []
-    if reported := _left(measured.workdir, "attach.json", state):
-        state.facts["attach"] = reported
-    if reported := _left(measured.workdir, ACTIVITY_FILE, state):
-        state.facts[ACTIVITY_FACT] = reported
-    if reported := _left(measured.workdir, STACKS, state):
-        state.facts["stacks"] = reported
-    if reported := _left(measured.workdir, SERVED, state):
-        state.facts["served"] = reported
-    if reported := _left(measured.workdir, COLD_EPOCHS, state):
-        state.facts["cold_epochs"] = reported
+    state.claims += claims.programs_changed(tenants)
+    for fact, name in _FACTS_LEFT.items():
+        if reported := claims.read(measured, name, state.claims):
+            state.facts[fact] = reported
     state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks
+    if measured.outside is not None and not beside:
+        start_ns = state.result.get("start_ns", measured.outside["end_ns"])
+        state.facts["outside"] = begun_earlier(measured.outside, start_ns)
     state.series, state.channels = read_spool(spool), read_channels(spool)
     state.readings = {channel: list(values) for channel, (_, values) in state.series.items()}
     state.facts |= {"counted": state.result} | ({"counted_beside": [each.result for each in beside]} if beside else {})
@@ -504,6 +491,15 @@ def _draft(trial: Trial, state: TrialState) -> Record:
         start_ns=state.start_ns,
         tare_version=__version__,
     )
+
+
+def _without_figures(state: TrialState, draft: Record) -> Record:
+    """A trial that could not be judged; without `place` in its facts readers know that it has no figures."""
+    assert state.error is not None
+    facts = {name: value for name, value in state.facts.items() if name != "place"}
+    reasons, notes = (state.error.ruling(),), tuple(state.notes)
+    return replace(draft, state="failed", reasons=reasons, notes=notes, phases=state.phases, facts=facts,
+                   end_ns=state.clock.now_ns())  # fmt: skip
 
 
 def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:

@@ -49,7 +49,7 @@ class TrialState:
     channels: list[dict[str, Any]] = field(default_factory=list)  # name, unit, kind, about, how it is shown
     traced: dict[str, float] = field(default_factory=dict)  # figures that recorders took
     notes: list[Ruling] = field(default_factory=list)  # worth knowing, whatever the verdict
-    refused: list[Ruling] = field(default_factory=list)  # what the workload left that may not be read
+    claims: list[Ruling] = field(default_factory=list)  # what the workload left that may not be read, or not believed
     scrubber: Scrubber = field(default_factory=Scrubber)  # masks the secrets of this trial in what is kept of it
     error: TareError | None = None
     interrupted: bool = False
@@ -62,11 +62,6 @@ class TrialState:
 
     def __post_init__(self) -> None:
         self.start_ns = self.clock.now_ns()
-
-    def refuse(self, error: Exception, name: str) -> None:
-        """Something in a workdir is not what a workload of ours leaves there: its figures are not believed."""
-        sentence = str(error) if isinstance(error, TareError) else f"{name} was not read: {error}."
-        self.refused.append(Ruling("workdir.refused", "invalid", "workload", sentence))
 
     def grew(self, channel: str) -> float:
         """How much a counter grew from its first reading to its last; 0 where there are not two."""

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
@@ -25,6 +25,7 @@ from tare.base.host import LISTENER, Clock, Exit, Heard, Host, Job, LocalHost, P
 from tare.base.processes import mounts
 from tare.drivers.storage import placing
 from tare.parts.protocols import Mark, Workload
+from tare.trial.outside import Outside
 from tare_inside.jobs import remove_tree
 from tare_inside.serve import DONE, LISTENS
 
@@ -51,6 +52,7 @@ class Tenant:
     marks: list[Mark] = field(default_factory=list)
     died: bool = False  # before the others were done, and not because we ended it
     drive: Callable[[], Process] | None = None  # starts what drives it from outside
+    outside: dict[str, Any] | None = None  # when it began and ended, as the device saw it
 
     def waiting_job(self) -> Job:
         """The job, held at the barrier."""
@@ -68,9 +70,10 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
     """
     watched = watched or (lambda _stop: nullcontext())
     if len(tenants) == 1:
-        process = tenants[0].place.spawn(tenants[0].job)
-        with not_left_alone(tenants[0], process), driven(tenants[0], limit_s), watched(process.kill):
-            tenants[0].exit = process.wait(limit_s)
+        with seen_from_outside(tenants[0]):
+            process = tenants[0].place.spawn(tenants[0].job)
+            with not_left_alone(tenants[0], process), driven(tenants[0], limit_s), watched(process.kill):
+                tenants[0].exit = process.wait(limit_s)
         return
     runs = [Run(tenant, limit_s) for tenant in tenants]
     try:
@@ -83,6 +86,16 @@ def run_together(tenants: Sequence[Tenant], limit_s: float, clock: Clock, watche
                 _until_ended(runs, clock)
     finally:
         end_all(runs)
+
+
+@contextmanager
+def seen_from_outside(tenant: Tenant) -> Iterator[None]:
+    """Meanwhile its job is started and waited for; its begin and end are noted as the device sees them."""
+    seen = Outside(tenant.workdir, tenant.place.clock, shared=shares_workdir(tenant.place))
+    try:
+        yield
+    finally:
+        tenant.outside = seen.close(tenant.exit)
 
 
 @contextmanager
@@ -165,12 +178,16 @@ class Run:
         self._limit_s = limit_s
         self._process: Process | None = None
         self._thread = threading.Thread(target=self._wait, daemon=True)
+        self._seen = ExitStack()
         self.error: BaseException | None = None
         self.let = False  # the barrier was opened for it, by us
 
     def start(self, *, waits: bool = True) -> None:
         """`waits`: at the barrier, until it is let go."""
-        self._process = self.tenant.place.spawn(self.tenant.waiting_job() if waits else self.tenant.job)
+        self._seen.enter_context(seen_from_outside(self.tenant))
+        with self._seen.pop_all() as seen:
+            self._process = self.tenant.place.spawn(self.tenant.waiting_job() if waits else self.tenant.job)
+            self._seen = seen.pop_all()
         self._thread.start()
 
     def _wait(self) -> None:
@@ -181,6 +198,7 @@ class Run:
         except BaseException as error:  # it is raised again where the trial is run
             self.error = error
         finally:
+            self._seen.close()
             self.over.set()
 
     @property

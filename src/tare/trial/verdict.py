@@ -19,6 +19,7 @@ from tare.figures.evidence import THRESHOLDS, Thresholds, overlap_ns, run_ns, st
 from tare.figures.steps import PARTS, Steps, steps_from
 from tare.plan.check import GPU
 from tare.plan.matrix import Cell, Trial
+from tare.records.intervals import mark_columns
 from tare.records.model import State
 from tare.trial.facts import clocks
 from tare.trial.rules import (
@@ -142,15 +143,31 @@ def judge(trial: Trial, state: TrialState, steps: Steps | None) -> Verdict:
     return Verdict("ok", (), notes)
 
 
+OWN_CLOCK_S, INNER_CLOCK_S = 0.01, 1.0  # by so much a time may lie beside the run: of one clock, and of a guest's
 _STOOD_STILL_S = 5.0  # a busy machine delays a thread by less
 _OFF_S = 10.0  # of a sleep that was asked for: an alarm has whole seconds, and a board takes some to stop
 _STATES: dict[Weight, State] = {"invalid": "invalid", "suspect": "suspect"}
 Rule: TypeAlias = Callable[[Trial, TrialState, Steps | None, Thresholds], Iterable[Ruling]]
 
 
-def work_folder_is_plain(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
-    """A link, a pipe or a flood in the work folder is no result, and who leaves it there reports nothing credible."""
-    yield from state.refused
+def claims_are_credible(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """A link, a pipe, a flood, a figure that no such program has or a time outside of the run: what is not believed."""
+    yield from state.claims
+    seen = state.facts.get("outside")
+    if seen is None:
+        return
+    slack_ns = round(1e9 * (OWN_CLOCK_S if "clock" not in state.facts.get("place", {}) else INNER_CLOCK_S))
+    first_ns, last_ns = seen["begin_ns"] - slack_ns, seen["end_ns"] + slack_ns
+    times_ns = mark_columns(state.marks)["t_ns"]
+    if len(times_ns) and not first_ns <= times_ns.min() <= times_ns.max() <= last_ns:
+        before_s, after_s = (first_ns - int(times_ns.min())) / 1e9, (int(times_ns.max()) - last_ns) / 1e9
+        where = f"{before_s:.3g} s before the run" if before_s > 0 else f"{after_s:.3g} s after it"
+        yield Ruling("claim.outside-run", "invalid", "workload", f"a mark says that something happened {where}.")
+    counted = [state.result[name] for name in ("start_ns", "end_ns") if name in state.result]
+    whole_s = state.result.get("wall_s", 0.0)
+    if any(not first_ns <= each <= last_ns for each in counted) or not 0 <= whole_s <= (last_ns - first_ns) / 1e9:
+        sentence = "what counts the workload's time left times that do not lie in the run."
+        yield Ruling("claim.outside-run", "invalid", "workload", sentence)
 
 
 def runner_ran(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -419,7 +436,7 @@ def emulation_is_told(trial: Trial, state: TrialState, steps: Steps | None, limi
 
 
 RULES: tuple[Rule, ...] = (
-    work_folder_is_plain,
+    claims_are_credible,
     runner_ran,
     work_is_complete,
     tenants_met,

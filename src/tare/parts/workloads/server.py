@@ -34,6 +34,7 @@ class Server(command.Command):
 
     short: ClassVar[str | None] = None
     meets = "ready"
+    reports = frozenset({"outcome", "metrics", "load", "settling"})  # of whoever makes the load
     example: ClassVar[Mapping[str, Json]] = {"argv": ("true",), "port": 8000}
 
     attach: Literal["none"] = "none"
