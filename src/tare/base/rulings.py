@@ -59,6 +59,7 @@ CODES: dict[str, str] = {
     "workdir.refused": "the workload left a link, a pipe, a foreign or too large a file where its result belongs",
     "claim.malformed": "a file that the workload's side left holds what does not belong there: it is not used",
     "claim.not-taken": "the workload reports of itself what only programs of tare's own may: it is not used",
+    "claim.software": "what software ran is the workload's own statement, or is not what lies there",
     "claim.outside-run": "the workload reports times that do not lie in its run",
     "claim.program-changed": "a program of tare's own was changed in the work folder",
     "workdir.no-result": "the workload ended well, and its time was not left in the work folder",

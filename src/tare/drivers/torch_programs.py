@@ -52,7 +52,7 @@ class TorchWorkload(Workload):
     """A program of ours in `tare_inside` that needs PyTorch."""
 
     meets = "ready"
-    reports = frozenset({"outcome", "metrics", "settling", "gpu_window"})
+    reports = frozenset({"outcome", "metrics", "software", "settling", "gpu_window"})
 
     threads: PositiveInt | Literal["quota"] | None = None
     """Threads of torch and OpenMP; their own choice (the machine's cores) by default; `quota`: as many as cores that

@@ -386,8 +386,9 @@ class Workload(Part):
     """Whether it sees all files of the device and may write anywhere, to layers that go with the trial."""
 
     reports: ClassVar[frozenset[str]] = frozenset()
-    """What its program may report of itself beside its steps: `outcome` and, in it, `metrics` and `load`; marks called
-    `settling` and `gpu_window`. Nothing for programs of the user's: what they write is a claim."""
+    """What its program may report of itself beside its steps: `outcome` and, in it, `metrics` and `load`; the
+    `software` it ran with; marks called `settling` and `gpu_window`. Nothing for programs of the user's: what they
+    write is a claim."""
 
     rehearsed: ClassVar[bool] = False
     """Whether a study tries it once on each platform before the blocks unless it says otherwise: the user's programs,

@@ -88,7 +88,10 @@ _FIELDS: Mapping[str, Mapping[str, Test]] = {
     },
     SERVED: dict.fromkeys(("ready_s", "stop_s", "code", "cores", "threads"), _or_none(is_number)),
     COLD_EPOCHS: {"shares": _listed(_or_none(is_number))},
-    FINGERPRINT: {"env": _are(_is_text)},
+    FINGERPRINT: {
+        "env": _are(_is_text),
+        **dict.fromkeys(("python", "torch", "numpy", "startup"), lambda value: isinstance(value, dict)),
+    },
     LEFT: {"env": _are(_is_text)},
     STACKS: {},
 }  # fmt: skip
@@ -165,6 +168,30 @@ def outcome_of(tenant: Tenant, rulings: list[Ruling]) -> dict[str, Any]:
         rulings.append(_not_used("claim.not-taken", "invalid", sentence))
         return {}
     return kept
+
+
+OWN_STATEMENT = Ruling(
+    "claim.software",
+    "note",
+    "workload",
+    "what software the workload ran with is its own statement: its interpreter is not the one that tare asks.",
+)
+_LYING_THERE = ("libc", "kernel", "machine")
+_BY_VERSION = ("python", "torch", "numpy")
+
+
+def otherwise(reported: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Of what the job said of its software the parts that are not as they lie there."""
+    differing = [name for name in _LYING_THERE if name in found and reported.get(name) != found[name]]
+    versions = (
+        (name, reported.get(name, {}).get("version"), found.get(name, {}).get("version")) for name in _BY_VERSION
+    )
+    return differing + [name for name, said, lying in versions if lying is not None and said != lying]
+
+
+def other_software(differing: Sequence[str]) -> Ruling:
+    sentence = f"the workload says otherwise of {', '.join(differing)} than what lies there, which is recorded."
+    return _not_used("claim.software", "note", sentence)
 
 
 def programs_changed(tenants: Iterable[Tenant]) -> Iterator[Ruling]:

@@ -406,9 +406,9 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
     It is not asked for again where an earlier trial ran in the same way and the launcher saw every file that decides
     the answer as it was then. What else is around the job the launcher reads each time.
     """
-    place, workdir, job = measured.place, measured.workdir, measured.job
+    place, job = measured.place, measured.job
     if reported := claims.read(measured, claims.FINGERPRINT, state.claims):
-        return reported
+        return _held_to_files(reported, measured, software, _software_key(trial, measured), state)
     if not place.python:
         return {}
     key = _software_key(trial, measured)
@@ -416,8 +416,7 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
         seen = claims.read(measured, LEFT, state.claims)
         if seen.pop("sources", None) == [*known[1].values()]:
             return {**known[0], **{name: value for name, value in seen.items() if value}}
-    script = workdir / "inside" / "tare_inside" / "fingerprint.py"
-    reported = read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
+    reported = _listed(measured)
     sources = reported.pop("sources", None)
     # Not where `env -u` goes before the launcher: what is asked here has variables that the job does not have. And not
     # what something else printed, which does not know the interpreter that ran.
@@ -425,6 +424,34 @@ def _fingerprint(trial: Trial, measured: Tenant, software: Software, state: Tria
     if own and shares_workdir(place) and job.argv[0] == place.python:
         software[key] = {name: reported[name] for name in SOFTWARE if name in reported}, sources
     return reported
+
+
+def _listed(measured: Tenant) -> dict[str, Any]:
+    """The software that lies where the job ran, as an interpreter of the place's own finds it."""
+    place, job = measured.place, measured.job
+    script = measured.workdir / "inside" / "tare_inside" / "fingerprint.py"
+    return read_json(place.spawn(Job((place.python, str(script)), job.env, job.cwd)).wait(60).out)
+
+
+def _held_to_files(
+    reported: dict[str, Any], measured: Tenant, software: Software, key: str, state: TrialState
+) -> dict[str, Any]:
+    """What the job itself said of its software, with what lies there in place of what it says otherwise.
+
+    Where it ran with another interpreter than the place's, that is its own statement.
+    """
+    if "software" in measured.workload.reports:
+        return reported
+    if not measured.place.python or reported.get("python", {}).get("executable") != measured.place.python:
+        state.notes.append(claims.OWN_STATEMENT)
+        return reported
+    if (listed := f"stated {key}") not in software:
+        software[listed] = _listed(measured), {}
+    found, _ = software[listed]
+    differing = claims.otherwise(reported, found)
+    if differing:
+        state.notes.append(claims.other_software(differing))
+    return {**reported, **{name: found[name] for name in differing}}
 
 
 def _variables(measured: Tenant, inside: Mapping[str, Any]) -> dict[str, str]:

@@ -5,6 +5,7 @@ Each forgery is a program that runs for a fifth of a second, in ten steps of 20 
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from tare.parts.workloads.command import Command
 from tare.plan.matrix import Cell, Trial
 from tare.records.model import Record
 from tare.records.store import Store
+from tare.trial import claims
 from tare.trial.engine import Bench, run_trial
 from tare.trial.sampler_report import SamplerReport
 from tare.trial.undo.journal import Journal
@@ -192,6 +194,17 @@ def test_what_is_no_figure_is_not_taken_over(bench: Bench, name: str) -> None:
     assert record.state == "ok", record.reasons
     assert not code or code in {each.code for each in record.notes}
     assert low < record.metrics[metric] < high
+
+
+def test_software_that_a_program_makes_up_is_held_against_what_lies_there(bench: Bench) -> None:
+    made_up = {"kernel": "0.0", "python": {"executable": sys.executable, "version": "2.7"}, "torch": {"version": "9"}}
+    record = run(bench, f'leave("fingerprint.json", {made_up!r})')
+    assert record.facts["inside"]["kernel"] == platform.release()
+    assert record.facts["inside"]["python"]["version"] == platform.python_version()
+    assert "claim.software" in {each.code for each in record.notes}
+    elsewhere = {"python": {"executable": "/made/up/python", "version": "2.7"}}
+    record = run(bench, f'leave("fingerprint.json", {elsewhere!r})')
+    assert [each.sentence for each in record.notes if each.code == "claim.software"] == [claims.OWN_STATEMENT.sentence]
 
 
 def test_an_error_while_a_trial_is_judged_loses_this_trial_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
