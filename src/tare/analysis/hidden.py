@@ -25,7 +25,7 @@ from tare.analysis import sentences
 from tare.analysis.compare import Contest, contests, judge
 from tare.analysis.labels import make_labels, signature, text
 from tare.analysis.model import Comparison, FlaggedTrial, Interaction, Marked, Measurement
-from tare.analysis.selection import OF_RUN, START_UP, Selection, block_of, why_not
+from tare.analysis.selection import OF_RUN, START_UP, WHOLE, Selection, block_of, why_not
 from tare.analysis.work import is_per_sample, samples_of, with_per_sample
 from tare.base.rulings import LEGACY, Ruling
 from tare.records.model import FAILED, TYPE, Record, depends_on_speed, grouped
@@ -268,7 +268,7 @@ def _by_quota(selected: Selection, found: Comparison) -> bool:
 
 def _withheld(found: Comparison, of_steps: Sequence[Ruling], of_trials: Sequence[Ruling]) -> Comparison:
     """`of_trials`: what counts whatever the metric is."""
-    is_of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, *OF_RUN)
+    is_of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, WHOLE, *OF_RUN)
     reasons = [*(of_steps if is_of_steps else ()), *of_trials]
     if not reasons or found.effect is None:
         return found

@@ -151,6 +151,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 MEAN_STEP, MEDIAN_STEP, TAIL, START_UP = "step_mean_s", "step_s", "step_p99_s", "startup_s"
 SHORT_TAIL, FIRST_TOKEN, GOODPUT = "step_p90_s", "first_token_s", "goodput_per_s"
+WHOLE, COVERED, AT_ONCE = "outside_s", "steps_s", "steps_at_once"  # a run as the device saw it, and as marks cover it
 GOAL_RATE = "goal_rate_per_s"  # of a server at several rates, the highest that meets its goal
 # In this order, where the study declares none: the mean step is throughput, what the user pays.
 HEADLINES = (GOAL_RATE, MEAN_STEP, MEDIAN_STEP, "wall_s")

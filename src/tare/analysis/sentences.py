@@ -326,6 +326,27 @@ def dropped_text(side: str, dropped: Mapping[str, int], trials: int) -> str:
     return f"{sum(dropped.values())} of {counted(trials, 'trial')} of {side!r} could not be used ({why})"
 
 
+def outside_time(found: Comparison, why: str, whole: float | None) -> Ruling:
+    """`whole`: the change of the whole run, where that is judged instead."""
+    seen = "" if whole is None else f", and the whole run, timed from outside, {signed_percent(whole)}"
+    reported = "" if found.effect is None else f" is {signed_percent(found.effect)}"
+    return _note_of(
+        found.level,
+        "compare.outside-time",
+        f"the {found.called} that {found.level!r} reports{reported} against {found.against!r}{seen}: {why}. "
+        "What a program reports of its steps is its own statement, and is not judged here.",
+    )
+
+
+def timed_runs(found: Comparison, ours: float, theirs: float) -> Ruling:
+    return _note_of(
+        found.level,
+        "compare.timed-runs",
+        f"{found.level!r} did {ours:g} steps and {found.against!r} {theirs:g} in runs that took about as long: the "
+        "number of steps is the program's own statement, and the time per step follows from it.",
+    )
+
+
 def rare_and_slow(found: Comparison, whose: str, count: int, trials: int, mean: float) -> Ruling:
     other = found.against if whose == found.level else found.level
     what = "the mean of what the same work takes" if found.direction.rises else "the mean over all trials"
@@ -361,6 +382,7 @@ _HIDDEN = {
     "compare.failed-trials": "one side fails",
     "compare.dropped-trials": "trials were dropped",
     "compare.rare-and-slow": "a few trials are slow",
+    "compare.outside-time": "the time from outside disagrees",
     "compare.coarse-values": "values are rounded",
     "compare.copied-side": "one side may be a copy",
     "compare.mixed-work": "unlike work is mixed",

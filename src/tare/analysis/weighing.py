@@ -16,6 +16,7 @@ from tare.analysis.labels import LABEL, text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.observations import records_of
+from tare.analysis.outside import contradicted, held_to_it, of_whole_runs
 from tare.analysis.parity import (
     INFERENCE,
     differences,
@@ -255,17 +256,19 @@ def weigh(
     records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric, rises=rises)
     selected, work = like_work(select(_judged(records, asked), asked))
-    family = judge(
-        _tested_family(selected, work), margin=asked.margin, metric=selected.metric, alpha=asked.alpha,
-        rises=asked.rises,
-    )  # fmt: skip
-    judged = withhold(selected, [each for each in family if each.metric == selected.metric])
+    headline, further = _tested(selected, work)
+    refused = contradicted(selected, headline)
+    if refused and len(refused) == len(headline) and asked.metric is None:
+        selected = of_whole_runs(selected)
+        headline, further = _tested(selected, work)
+    judged = withhold(selected, headline)
     doubted = doubts(selected, judged)
     judged = tuple(replace(each, notes=(*each.notes, *doubted.unlike.get(each.level, ()))) for each in judged)
+    judged, further = held_to_it(selected, judged, further, refused)
     found = {(each.level, each.against): _differences(selected, each) for each in judged}
     comparisons = tuple(work.on(_tainted(selected, each, found[each.level, each.against])) for each in judged)
     used, values = selected.used, selected.measurements()
-    others, skipped = _beside(selected, work, {each.metric for each in family})
+    others, skipped = _beside(selected, work, {selected.metric, *(each.metric for each in further)})
     stop_note, met = _stop_rule(selected, comparisons)
     return Weighing(
         study=_study_name(store.study, selected.attempts),
@@ -279,7 +282,7 @@ def weigh(
         against=selected.against or "",
         metric=selected.metric,
         comparisons=comparisons,
-        tested=tuple(each for each in family if each.metric != selected.metric),
+        tested=further,
         interactions=() if work.refused else interactions(selected),
         others=others,
         differences=tuple(dict.fromkeys(each for several in found.values() for each in several)),
@@ -407,6 +410,17 @@ def _tested_family(selected: Selection, work: Work) -> list[Contest]:
         made = [each for each in selected.family(metric, used) if each.ours and each.theirs]
         family += [replace(each, metric=metric, notes=()) for each in made]
     return family
+
+
+def _tested(selected: Selection, work: Work) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
+    """One family of comparisons: those on the headline, and those on what else is tested."""
+    asked = selected.request
+    family = judge(
+        _tested_family(selected, work), margin=asked.margin, metric=selected.metric, alpha=asked.alpha,
+        rises=asked.rises,
+    )  # fmt: skip
+    headline = tuple(each for each in family if each.metric == selected.metric)
+    return headline, tuple(each for each in family if each.metric != selected.metric)
 
 
 def _further(selected: Selection) -> list[str]:

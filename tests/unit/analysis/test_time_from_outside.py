@@ -1,0 +1,86 @@
+"""A verdict on the steps that a program reports stands only where the time of its runs, seen from outside, agrees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from analysis_figures import FakeStore
+from benchmarks.forgeries import FORGED, HONEST, Run, is_refused, records_of, weighed
+from tare.analysis.weighing import weigh
+from tare.records.model import Record
+from tare.report.export import gate
+from tare.report.text.verdict import verdict_text
+
+WORDS = {0.0: {"equivalent"}, 0.1: {"slower"}, 0.4: {"slower"}, -0.1: {"faster"}, -0.4: {"faster"}}
+
+
+def made(world: str, effect: float = 0.0, forged: str = "", seed: int = 3) -> list[Record]:
+    liar, lie = FORGED[forged] if forged else ("", Run.reported)
+    return records_of(HONEST[world], effect, np.random.default_rng(seed), 10, liar, lie)
+
+
+@pytest.mark.parametrize("effect", WORDS)
+@pytest.mark.parametrize("world", HONEST)
+def test_an_honest_program_keeps_its_verdict(world: str, effect: float) -> None:
+    found = weighed(made(world, effect))
+    assert not is_refused(found)
+    assert found.metric == "step_mean_s"
+    assert found.comparisons[0].verdict in WORDS[effect]
+
+
+@pytest.mark.parametrize("world", ["plain", "long start-up", "heavy checkpoints", "loader's start"])
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_forged_gain_is_judged_by_the_time_from_outside(world: str, forged: str) -> None:
+    records = made(world, forged=forged)
+    found = weighed(records)
+    (only,) = found.comparisons
+    assert is_refused(found)
+    assert (found.metric, only.metric) == ("outside_s", "outside_s")
+    assert only.verdict in ("equivalent", "cannot_tell")
+    assert only.effect is not None
+    assert abs(only.effect) < 0.02
+
+
+def test_a_slower_side_that_hides_it_is_over_the_gate_by_the_time_from_outside() -> None:
+    found = weighed(made("plain", 0.4, "steps cut to 50 %"))
+    checked = gate(found, 0.05)
+    assert [each.code for each in checked.reasons] == ["gate.over"]
+    assert "timed from outside" in verdict_text(found)
+    assert "compare.outside-time" in {each.code for each in found.comparisons[0].notes}
+
+
+def test_of_a_metric_that_was_named_there_is_no_verdict() -> None:
+    found = weigh(FakeStore(made("plain", forged="steps cut to 8 %")), metric="step_mean_s")
+    (only,) = found.comparisons
+    assert (only.metric, only.verdict) == ("step_mean_s", "cannot_tell")
+    assert [each.code for each in only.withheld] == ["compare.outside-time"]
+    assert gate(found, 0.05).reasons
+
+
+def test_a_start_up_that_is_moved_into_the_first_step_passes_no_gate() -> None:
+    def moved(record: Record) -> Record:
+        metrics = dict(record.metrics)
+        if record.settings["platform"] == "docker":
+            metrics |= {"startup_s": metrics["startup_s"] - 13.0, "steps_s": metrics["steps_s"] + 13.0}
+        return replace(record, metrics=metrics)
+
+    found = weighed(list(map(moved, made("long start-up"))))
+    (start,) = (each for each in found.tested if each.metric == "startup_s")
+    assert start.verdict == "cannot_tell"
+    assert [each.code for each in start.withheld] == ["compare.outside-time"]
+
+
+def test_records_without_a_time_from_outside_are_judged_as_before() -> None:
+    records = [
+        replace(record, metrics={name: value for name, value in record.metrics.items() if name != "outside_s"})
+        for record in made("plain", forged="steps cut to 8 %")
+    ]
+    assert weighed(records).comparisons[0].verdict == "faster"
+
+
+def test_runs_of_a_fixed_time_say_that_their_steps_are_their_own_count() -> None:
+    found = weighed(made("timed", -0.1))
+    assert "compare.timed-runs" in {each.code for each in found.comparisons[0].notes}
