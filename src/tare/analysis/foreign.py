@@ -1,9 +1,10 @@
 """Files of other benchmark tools, recognised by what is in them: each becomes a table with one row a run.
 
 hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion and optimum-benchmark write JSON, MLPerf LoadGen and
-`perf stat` texts; a plain text has one number a line. The unit is what the tool ran apart: of pyperf a process, of
-LoadGen a whole run, of the others a run, or a round in one process. The order of running is kept where the file has it;
-else rows count as run in the order in which they stand. A folder holds what Criterion leaves in it, or several runs.
+`perf stat` texts; those of load generators are in load_generators.py. A plain text has one number a line. The unit is
+what the tool ran apart: of pyperf a process, of LoadGen a whole run, of the others a run, or a round in one process.
+The order of running is kept where the file has it; else rows count as run in the order in which they stand. A folder
+holds what Criterion leaves in it, or several runs.
 """
 
 from __future__ import annotations
@@ -18,16 +19,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from tare.analysis import load_generators
 from tare.base.errors import StudyError
 from tare.records.schema import STORE_FILE
 
 MOST_BYTES = 256 * 1024 * 1024
 MOST_FILES = 10_000
 _SAMPLES, _NEWEST = "sample.json", "new"  # Criterion's file, and its folder for the last run
-_RUN_FILES = ("mlperf_log_detail.txt", _SAMPLES, "benchmark_report.json")  # as the tools call them in each folder
+_RUN_FILES = (  # as the tools call them in each folder
+    "mlperf_log_detail.txt",
+    _SAMPLES,
+    "benchmark_report.json",
+    load_generators.RECORDS,
+    *load_generators.SUMMARIES,
+)
 _ONE = "Criterion keeps the last run only: `cargo bench -- --save-baseline NAME` keeps one to compare with."
 BENCHMARK, TIME, STARTED = "benchmark", "time_s", "started_utc"
-_Row = tuple[str, float, dict[str, Any]]  # benchmark, seconds, further columns
+_Row = load_generators.Row
+PER_TOKEN = f"{load_generators.PER_TOKEN}_s"
+_TABLES = (".csv", ".tsv", ".jsonl", ".ndjson")
+_HEAD = 1 << 16
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _MEANS = (
     "`perf stat -r -x,` keeps one mean an event and no runs, so nothing is claimed. `-r N --table -o FILE` keeps the "
@@ -59,9 +70,10 @@ class _Runs:
 
     rows: list[dict[str, str]] = field(default_factory=list)
 
-    def add(self, benchmark: object, seconds: float, **more: object) -> None:
+    def add(self, benchmark: object, seconds: float | None, **more: object) -> None:
         kept = {name: str(value) for name, value in more.items() if value is not None}
-        self.rows.append({BENCHMARK: str(benchmark), TIME: repr(float(seconds)), **kept})
+        time = {} if seconds is None else {TIME: repr(float(seconds))}
+        self.rows.append({BENCHMARK: str(benchmark), **time, **kept})
 
 
 def recognised(path: Path) -> Foreign | None:
@@ -73,16 +85,31 @@ def recognised(path: Path) -> Foreign | None:
     text = path.read_text(encoding="utf-8-sig", errors="replace")
     if text.startswith(_SUMMARY):
         return _hyperfine_means(path, text)
-    if not text.lstrip().startswith("{"):
-        return _loadgen(path, text) or _perf_table(path, text) or _perf_csv(path, text) or _numbers(path, text)
+    if not text.lstrip().startswith(("{", "[")):
+        return (
+            _loadgen(path, text) or _perf_table(path, text) or _perf_csv(path, text) or _numbers(path, text)
+            or _imported(path)
+        )  # fmt: skip
+    held: Any
     try:
         held = json.loads(text)
     except (ValueError, RecursionError):
-        return None
-    for tool, (is_its, read) in _TOOLS.items():
+        held = load_generators.json_lines(text)
+    known = _TOOLS if isinstance(held, dict) else {}
+    for tool, (is_its, read) in {**known, **load_generators.READERS}.items():
         if is_its(held):
             return _named(path, _read(path, tool, read, held))
-    return None
+    return _imported(path)
+
+
+def _imported(path: Path) -> Foreign | None:
+    """By a reader of another package: an entry point in the group `tare.importers`, a function of the path."""
+    if path.suffix.lower() in _TABLES:
+        return None
+    from importlib.metadata import entry_points
+
+    readers = (each.load() for each in entry_points(group="tare.importers"))
+    return next((found for read in readers if (found := read(path)) is not None), None)
 
 
 def _hyperfine_means(path: Path, text: str) -> Foreign:
@@ -119,9 +146,28 @@ def recognised_folder(path: Path) -> Foreign | None:
         files = sorted(file for file in path.rglob(pattern) if file.is_file())[:MOST_FILES]
         if pattern == _SAMPLES:  # the order of running, as far as the files keep it
             files.sort(key=lambda file: file.stat().st_mtime_ns)
-        if found := [each for each in map(recognised, files) if each is not None]:
-            return _chosen(replace(found[0], rows=[row for each in found for row in each.rows]))
+        if found := [(file, each) for file in files if (each := recognised(file)) is not None]:
+            return _chosen(_joined(found))
+    runs = [(file, each) for file in sorted(path.glob("*.json"))[:MOST_FILES] if (each := _vllm_run(file)) is not None]
+    return _joined(runs) if runs else None
+
+
+def _vllm_run(file: Path) -> Foreign | None:
+    """What `--result-dir` holds, whose names are the user's; other JSON is left after a look at its beginning."""
+    with suppress(OSError), file.open("rb") as opened:
+        if b'"request_throughput"' in opened.read(_HEAD):
+            found = recognised(file)
+            return found if found is not None and found.tool == load_generators.VLLM else None
     return None
+
+
+def _joined(found: Sequence[tuple[Path, Foreign]]) -> Foreign:
+    """The runs of one side, each called like its folder, or its file."""
+    rows = [
+        {"run": file.parent.name if file.name in _RUN_FILES else file.stem, **row}
+        for file, each in found for row in each.rows
+    ]  # fmt: skip
+    return replace(found[0][1], rows=rows, notes=tuple(dict.fromkeys(note for _, each in found for note in each.notes)))
 
 
 def _chosen(found: Foreign) -> Foreign:
@@ -155,7 +201,7 @@ def _read(path: Path, tool: str, read: Callable[[Any], Iterator[_Row]], held: An
         raise StudyError(f"{path}: it looks like JSON of {tool}, but cannot be read as such: {error!r}.") from None
     if not runs.rows:
         raise StudyError(f"{path}: {tool} kept no single runs in it{_HINTS.get(tool, '')}.")
-    return Foreign(tool, runs.rows)
+    return Foreign(tool, runs.rows, metric=TIME if all(TIME in row for row in runs.rows) else PER_TOKEN)
 
 
 def _hyperfine(held: Any) -> Iterator[_Row]:
@@ -289,7 +335,7 @@ _HINTS = {
 
 def _numbers(path: Path, text: str) -> Foreign | None:
     """One number a line; the level is the file's name."""
-    if path.suffix.lower() in (".csv", ".tsv", ".jsonl", ".ndjson"):
+    if path.suffix.lower() in _TABLES:
         return None
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     if not lines:
@@ -306,13 +352,15 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
     tools = {each.tool for each in found.values()}
     if len(tools) > 1:
         raise StudyError(f"these files are of several tools ({', '.join(sorted(tools))}); compare those of one.")
-    metric = next(iter(found.values())).metric
     names = [level_name(path) for path in found]
     if len(set(names)) < len(names):
         raise StudyError("two of these files have the same name, and the name is the level: rename one.")
     rows = [{**row, "file": level_name(path)} for path, each in found.items() for row in each.rows]
+    asked = dict.fromkeys(each.metric for each in found.values())
+    metric = next((name for name in asked if all(name in row for row in rows)), next(iter(asked)))
     several = any(len({row[BENCHMARK] for row in each.rows}) > 1 for each in found.values())
     notes = tuple(dict.fromkeys(note for each in found.values() for note in each.notes if note != _ONE))
+    notes += tuple(load_generators.notes(next(iter(tools)), rows, "file"))
     return Foreign(next(iter(tools)), rows, notes, "file", metric, BENCHMARK if several else None)
 
 

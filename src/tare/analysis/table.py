@@ -75,7 +75,7 @@ def _read_table(path: Path, identity: tuple[int, int, int] | None) -> Table:
         raise StudyError(
             f"{path}: a table ends in one of {', '.join(READERS)}, and this is no file of a benchmark tool that tare "
             "knows (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion, optimum-benchmark, MLPerf "
-            "LoadGen, perf stat; a number a line)."
+            "LoadGen, perf stat, AIPerf, vLLM bench serve, llama-bench; a number a line)."
         )
     if not path.is_file():
         raise StudyError(f"{path}: this is not a file.")

@@ -51,7 +51,8 @@ def command(
 
     The source is a store (a folder or a pack), the folder of a `tare why`, any table with one row per trial (CSV, TSV,
     Parquet, JSON lines), or what another tool wrote (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion,
-    optimum-benchmark, MLPerf LoadGen, perf stat), or a text with one number a line.
+    optimum-benchmark, MLPerf LoadGen, perf stat, AIPerf, vLLM's bench serve, llama-bench), or a text with one number a
+    line.
     Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
     accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
     Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
