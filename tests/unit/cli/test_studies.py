@@ -260,7 +260,8 @@ def test_one_study_is_explained_with_all_that_it_ends_in() -> None:
     found = json.loads(tare("papers", "studies", "s4-idle-core", "--json"))
 
     assert list(found) == [
-        *("name", "asks", "paper", "section", "scales", "compares", "claims", "rows", "charts", "commands"),
+        *("schema_version", "name", "asks", "paper", "section", "scales"),
+        *("compares", "claims", "rows", "charts", "commands"),
     ]
     assert {each["id"] for each in found["claims"]} == {
         claim.id for claim in every_claim() if claim.study == "s4-idle-core"
