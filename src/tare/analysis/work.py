@@ -76,7 +76,7 @@ def unlike_work(several: Iterable[Settings]) -> dict[str, list[str]]:
     return {name: list(found) for name, found in values.items() if len(found) > 1}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=1 << 16)  # a wide table has as many names, asked for again in each row
 def _kind(name: str) -> str | None:
     """Which setting of the work of a step it is, if any: `batch` of `workload.batch` and `train_batch_size`."""
     words = "_".join(words_of(name.rpartition(".")[2]))

@@ -17,7 +17,7 @@ from tare.analysis.compare import more_far_off
 from tare.analysis.model import direction_of
 from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
-from tare.analysis.work import is_counted, is_per_step, need_like_work, samples_of, unlike_work
+from tare.analysis.work import _kind, is_counted, is_per_step, need_like_work, samples_of, unlike_work
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.records.model import Record, TrialRow
@@ -990,3 +990,12 @@ def test_a_sure_sign_is_not_called_not_shown():
 
     told = sentences.what_costs(found.comparisons[0], found.tested[0])
     assert told.endswith("in the start-up to the first step; the steady state is equivalent within 5 %, and slower.")
+
+
+def test_each_name_of_a_wide_table_is_looked_at_once_and_not_in_each_row():
+    rows = [{f"c{number}": row for number in range(5000)} for row in range(5)]
+    before = _kind.cache_info().misses
+
+    unlike_work(rows)
+
+    assert _kind.cache_info().misses - before <= 5000
