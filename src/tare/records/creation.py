@@ -203,6 +203,17 @@ def refuse_network_disk(path: Path, mounts: str | None = None) -> None:
         )
 
 
+def refuse_name(root: Path) -> None:
+    """StoreError where the tables of a store can be neither written nor read: DuckDB takes no other path than UTF-8."""
+    try:
+        str(root.absolute()).encode()
+    except UnicodeEncodeError:
+        raise StoreError(
+            f"{root.absolute()}: this path is not UTF-8, and a store's tables need one that is: rename the folder, or "
+            "name another."
+        ) from None
+
+
 def file_system(path: Path, mounts: str) -> str | None:
     """The kind of file system that holds `path`: that of the deepest mount point above it."""
     where, best, kind = path.absolute().resolve(), -1, None
@@ -281,6 +292,7 @@ _BEGUN = {STUDY_FILE, LOCK_FILE, SPOOL_FOLDER, TRIALS_FOLDER}
 def lay_out(root: Path, study: Json, text: str) -> None:
     """Make an empty store in a folder that is new, empty, or left by a creation that was cut off."""
     strict_json.dump(study)  # refused before anything is made
+    refuse_name(root)
     _make_root(root)
     refuse_network_disk(root)
     with explained(root, "making the store", need_bytes=256 * 1024):

@@ -18,7 +18,15 @@ from tare.base.errors import StoreError, StudyError
 from tare.base.files import explained, replace_file
 from tare.base.sides import is_rehearsal
 from tare.records import seal
-from tare.records.creation import Catalogue, CatalogueDamaged, WriteLock, identity, lay_out, refuse_network_disk
+from tare.records.creation import (
+    Catalogue,
+    CatalogueDamaged,
+    WriteLock,
+    identity,
+    lay_out,
+    refuse_name,
+    refuse_network_disk,
+)
 from tare.records.model import Json, MadeWhenAsked, Record, State, grouped
 from tare.records.parquet import (
     TableName,
@@ -93,6 +101,7 @@ class Store:
     def open(cls, root: Path, *, write: bool = False) -> Self:
         """The store that is there. With `write`, the first call that writes takes the store's lock, until `close`."""
         if not is_pack(root):
+            refuse_name(root)
             return cls(root, read_header(root), write=write)
         if write:
             raise StoreError(f"{root}: a pack is never written; `tare store merge STORE {root}` takes over its trials.")

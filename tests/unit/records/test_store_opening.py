@@ -34,6 +34,15 @@ def test_a_missing_folder_is_said_to_be_missing(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+def test_a_path_that_is_not_utf_8_is_refused_before_anything_is_made_or_read(tmp_path: Path) -> None:
+    root = tmp_path / os.fsdecode(b"a\xff")
+    with pytest.raises(StoreError, match="this path is not UTF-8"):
+        Store.create(root, {}, "")
+    assert not root.exists()
+    with pytest.raises(StoreError, match="this path is not UTF-8"):
+        Store.open(root)
+
+
 def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="this folder is empty"):
         Store.open(tmp_path)
