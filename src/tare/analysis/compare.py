@@ -22,7 +22,7 @@ import numpy as np
 
 from tare.analysis import sentences
 from tare.analysis.cells import kept_back
-from tare.analysis.estimators import Shift, Sides, line_up, resampled_shift
+from tare.analysis.estimators import Shift, Sides, in_common, line_up, resampled_shift
 from tare.analysis.model import Comparison, Estimate, Measurement, Word, direction_of
 from tare.analysis.statistics import (
     ALPHA,
@@ -508,12 +508,8 @@ def _with_medians(found: Comparison, contest: Contest, side: Sides, resamples: i
         ratio = ratio_of_medians(
             side.ours, side.theirs, paired=side.paired, level=found.confidence, resamples=resamples
         )
-    return replace(
-        found,
-        ours=_median(contest.ours),
-        theirs=_median(contest.theirs),
-        ratio_of_medians=ratio,
-    )
+    ours, theirs = in_common(contest.ours, contest.theirs)
+    return replace(found, ours=_median(ours), theirs=_median(theirs), ratio_of_medians=ratio)
 
 
 def _median(side: Sequence[Measurement]) -> Estimate:

@@ -315,6 +315,17 @@ class Sides:
         return int(2 * len(self.ours) * len(self.theirs) / (len(self.ours) + len(self.theirs)))
 
 
+def in_common(
+    ours: Sequence[Measurement], theirs: Sequence[Measurement]
+) -> tuple[list[Measurement], list[Measurement]]:
+    """What a paired effect is made of: of both sides the trials of the blocks that hold both; else all there is."""
+    left, right, _ = together(ours, theirs)
+    both = {m.block for m in left} & {m.block for m in right}
+    if None in {m.block for m in (*ours, *theirs)} or not both:
+        return list(ours), list(theirs)
+    return [m for m in left if m.block in both], [m for m in right if m.block in both]
+
+
 def line_up(ours: Sequence[Measurement], theirs: Sequence[Measurement]) -> Sides:
     """Pair by block where every trial has one; blocks that miss a side are left out and said so."""
     check_span([m.value for m in (*ours, *theirs)], " and ".join({repr(m.level): None for m in (*ours, *theirs)}))

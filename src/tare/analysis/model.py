@@ -271,8 +271,8 @@ class Comparison:
     more_trials: int | None = None  # with "cannot_tell": about how many more blocks it would take
     aa_floor: float | None = None  # |effect| between two runs of the same thing, in this run
     aa_most: float | None = None  # the upper end of that, with 95 % confidence: one draw says little
-    ours: Estimate | None = None  # median of `level`
-    theirs: Estimate | None = None  # median of `against`
+    ours: Estimate | None = None  # median of `level`, over the blocks that hold both sides
+    theirs: Estimate | None = None  # the same of `against`
     ratio_of_medians: Estimate | None = None  # 1.016 is +1.6 %; block bootstrap, beside the headline
     tainted: tuple[str, ...] = ()  # differences between the sides that make the effect hard to blame on the level
     direction: Direction = LOWER  # which way the metric is better, and how that is known

@@ -11,6 +11,7 @@ from typing import Any
 
 from tare.analysis.cells import Cells, SeveralWays, baseline_level, cells, level_name, resolve_factor, usual_reach
 from tare.analysis.compare import Contest, contests, largest_floor, pick_baseline
+from tare.analysis.estimators import in_common
 from tare.analysis.labels import Namer, make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
@@ -202,6 +203,15 @@ class Selection:
     def sides(self, level: str, against: str) -> tuple[list[Record], list[Record]]:
         """The trials behind a comparison, one a block; an A/A repeat is the same trial again."""
         return self._first_runs.get(level, []), self._first_runs.get(against, [])
+
+    def in_common(self, level: str, against: str) -> tuple[list[Record], list[Record]]:
+        """Of these the trials of the blocks that hold both sides, which is what a paired effect is made of."""
+        sides = self.sides(level, against)
+        reach_s = blocks_reach_s(self.used)
+        kept = in_common(*(measurements(side, self.label, self.metric, reach_s) for side in sides))
+        trials = {each.trial for side in kept for each in side}
+        ours, theirs = ([record for record in side if record.trial in trials] for side in sides)
+        return ours, theirs
 
     @cached_property
     def _first_runs(self) -> dict[str, list[Record]]:

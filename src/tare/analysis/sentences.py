@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tare.analysis.cells import KEPT_BACK
-from tare.analysis.model import Comparison, Direction, Interaction, Kind, Marked, Weighing, Word, kind_of
+from tare.analysis.model import Comparison, Direction, Interaction, Marked, Weighing, Word, direction_of, kind_of
 from tare.analysis.statistics import FLOOR
 from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, in_units, interval_text, safe_text, share_text
@@ -114,8 +114,8 @@ def no_trial(level: str) -> Ruling:
 def below_floor(effect: float, floor: float) -> Ruling:
     return _note(
         "compare.below-floor",
-        f"The effect ({signed_percent(effect)}) does not exceed the A/A noise floor ({percent(floor)}): "
-        "two runs of the same thing differed by as much here.",
+        f"The effect ({signed_percent(effect)}) does not exceed the noise: two runs of the same thing differed by "
+        f"{percent(floor)} here.",
     )
 
 
@@ -124,7 +124,7 @@ def holm(levels: Sequence[float]) -> Ruling:
     at = least if least == most else f"{least} to {most}"
     return _note(
         "compare.holm",
-        f"Holm over {len(levels)} comparisons: their intervals are at {at}, so that the claims hold together.",
+        f"{len(levels)} comparisons are judged together: their intervals are at {at}, so that all their claims hold.",
     )
 
 
@@ -368,7 +368,7 @@ _WORDS: Mapping[Word, str] = {
     "faster": "faster",
     "cannot_tell": "cannot tell",
 }
-_OTHERWISE: Mapping[Kind, Mapping[Word, str]] = {  # joules, bytes and a loss are not quick or slow
+_OTHERWISE: Mapping[str, Mapping[Word, str]] = {  # joules, bytes and a loss are not quick or slow
     "speed": {},
     "amount": {"slower": "more", "faster": "less"},
     "quality": {"slower": "worse", "faster": "better"},
@@ -396,25 +396,55 @@ def verdict_phrase(comparison: Comparison) -> str:
 
 
 def verdict_word(comparison: Comparison) -> str:
-    """One of the four words; with *equivalent*, what it is equivalent within, and the sign where that is sure."""
-    told = plain_word(comparison, comparison.verdict).format(margin=share_text(comparison.margin))
-    if comparison.verdict == "equivalent" and comparison.sure:
-        sign: Word = "slower" if (comparison.harm or 0.0) > 0 else "faster"
-        return f"{told}, and {plain_word(comparison, sign)}"
-    return told
+    """One of the four words; of *equivalent* what it is within, and the sign where that is sure: `slower, by less
+    than 5 %`."""
+    if (sign := sign_within(comparison)) is not None:
+        return f"{plain_word(comparison, sign)}, by less than {share_text(comparison.margin)}"
+    return plain_verdict(comparison)
+
+
+def sign_within(comparison: Comparison) -> Word | None:
+    """The sign of a difference that is sure and smaller than the margin; None of any other."""
+    if comparison.verdict != "equivalent" or not comparison.sure:
+        return None
+    return "slower" if (comparison.harm or 0.0) > 0 else "faster"
 
 
 def plain_word(comparison: Comparison, word: Word) -> str:
-    """The word, in the terms of the metric: energy is more or less, accuracy better or worse."""
-    return _OTHERWISE[kind_of(comparison.metric)].get(word, _WORDS[word])
+    """The word, in the terms of the metric: a time is slower, energy more or less, accuracy better or worse."""
+    if word not in ("slower", "faster"):
+        return _WORDS[word]
+    manner = _manner(comparison)
+    if manner in ("rate", "value"):
+        return "higher" if (word == "faster") == comparison.direction.rises else "lower"
+    return _OTHERWISE[manner].get(word, word)
 
 
-def verdict_doubts(comparison: Comparison) -> str:
+def plain_verdict(comparison: Comparison) -> str:
+    """Its own word in these terms; of *equivalent* without a sign that is sure."""
+    return plain_word(comparison, comparison.verdict).format(margin=share_text(comparison.margin))
+
+
+def _manner(comparison: Comparison) -> str:
+    """How a difference of this metric is spoken of: only times are slower, and what no name settles is a value."""
+    kind, natural = kind_of(comparison.metric), direction_of(comparison.metric)
+    if kind != "speed":
+        return kind
+    return "value" if not natural.settled else "rate" if natural.rises else "speed"
+
+
+def row_word(comparison: Comparison) -> str:
+    """The word and what there is to doubt, without how much more it takes: that is the next step."""
+    word, hidden = verdict_word(comparison), verdict_doubts(comparison, more=False)
+    return f"{word} ({hidden})" if hidden else word
+
+
+def verdict_doubts(comparison: Comparison, *, more: bool = True) -> str:
     """What belongs behind the word in brackets, or nothing."""
-    more = more_text(comparison) if comparison.verdict == "cannot_tell" else ""
+    needed = more_text(comparison) if more and comparison.verdict == "cannot_tell" else ""
     hidden = dict.fromkeys(_HIDDEN[each.code] for each in comparison.withheld)
     unlike = ["unlike work"] if any(note.code == "compare.unlike-work" for note in comparison.notes) else []
-    return "; ".join([*([more] if more else []), *hidden, *(["tainted"] if comparison.tainted else []), *unlike])
+    return "; ".join([*([needed] if needed else []), *hidden, *(["tainted"] if comparison.tainted else []), *unlike])
 
 
 def more_text(comparison: Comparison) -> str:
@@ -450,7 +480,7 @@ def _beyond_zero(comparison: Comparison) -> str:
         return ""
     if not comparison.sure:
         return (
-            f" It excludes zero, but the effect does not exceed the A/A noise floor ({floor_of(comparison)}): no claim."
+            f" It excludes zero, but two runs of the same thing differ by as much ({floor_of(comparison)}): no claim."
         )
     return " It excludes zero: there is a difference, but it is smaller than the margin."
 
@@ -467,7 +497,7 @@ def open_reason(comparison: Comparison) -> str:
         return f"{said[:1].lower()}{said[1:]}"
     if comparison.low <= 0 <= comparison.high:
         return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
-    return f"the effect does not exceed the A/A noise floor ({floor_of(comparison)})"
+    return f"the effect does not exceed the difference of two runs of the same thing ({floor_of(comparison)})"
 
 
 def confidence_text(comparison: Comparison) -> str:
@@ -489,6 +519,11 @@ def interval_of(comparison: Comparison) -> str:
     if comparison.low is None or comparison.high is None:
         return f"n = {comparison.n}: too small for {confidence_text(comparison)}"
     return interval_text(comparison.low, comparison.high, beside=(comparison.effect,))
+
+
+def figures_of(comparison: Comparison) -> str:
+    """The effect with its interval: `+1.6 % [+0.4, +2.9]`."""
+    return f"{effect_of(comparison)} {interval_of(comparison)}".strip()
 
 
 def sensitivity_of(comparison: Comparison) -> str:
@@ -517,8 +552,8 @@ def answer_sentence(comparison: Comparison) -> str:
         missing = comparison.level if comparison.ours is None else comparison.against
         return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
     figure = f"{comparison.called} {effect_of(comparison)}"
-    if comparison.low is not None:
-        figure += f", {confidence_text(comparison)} interval {interval_of(comparison)}"
+    known = comparison.low is not None
+    figure += f", {f'{confidence_text(comparison)} interval ' if known else ''}{interval_of(comparison)}"
     basis = f"paired over {count_text(comparison.n, 'block')}" if comparison.paired else f"n = {comparison.n} per side"
     return f"{against}: {figure}, {basis}."
 
@@ -530,10 +565,63 @@ def refusal_of(comparison: Comparison) -> str:
     return next((note.sentence for note in comparison.notes if note.code == "compare.unlike-work"), "")
 
 
+_VERBS: Mapping[str, tuple[str, str, str, str]] = {  # of one subject and of several, and what it is where it is worse
+    "speed": ("is", "are", "slower", "faster"),
+    "amount": ("takes", "take", "more", "less"),
+    "quality": ("is", "are", "worse", "better"),
+    "rate": ("reaches", "reach", "less", "more"),
+    "value": ("is", "are", "higher", "lower"),
+}
+
+
+def contrast_sentence(comparison: Comparison) -> str:
+    """The answer with its subject: `docker is slower than bare: mean step +12.1 % [+8.3, +16.0].`"""
+    level, against = safe_text(comparison.level), safe_text(comparison.against)
+    if refused := refusal_of(comparison):
+        return f"{level} and {against}: {refused[:1].lower()}{refused[1:]}"
+    if comparison.effect is None:
+        missing = level if comparison.ours is None else against
+        return f"{level} was not compared with {against}: there is {NO_TRIAL} of {missing}."
+    claim = begun(claim_of(comparison, level, f" than {against}", f" as {against}"))
+    if comparison.low is None:
+        return f"{claim}: {too_few_text(comparison)}."
+    return f"{claim}: {comparison.called} {effect_of(comparison)} {interval_of(comparison)}."
+
+
+def begun(sentence: str) -> str:
+    """With a capital, unless it begins with a name."""
+    return sentence[:1].upper() + sentence[1:] if sentence.startswith("cannot tell") else sentence
+
+
+def too_few_text(comparison: Comparison) -> str:
+    """`3 blocks with both sides, and it takes 6`."""
+    have = counted(comparison.n, unit(comparison.paired))
+    of = "with both sides" if comparison.paired else "on the smaller side"
+    return f"{comparison.called}, {have} {of}, and it takes {FLOOR}"
+
+
+def claim_of(comparison: Comparison, who: str, than: str, as_: str, *, several: bool = False, sign: bool = True) -> str:
+    """Who is what, without a figure: `docker is slower than bare`; `than` and `as_` name the baseline."""
+    manner = _manner(comparison)
+    one, many, worse, better = _VERBS[manner]
+    verb = many if several else one
+    if manner == "value" and comparison.direction.rises:
+        worse, better = better, worse
+    if comparison.verdict == "cannot_tell":
+        return f"cannot tell whether {who} {verb} {worse} or {better}{than}"
+    if sign and (within := sign_within(comparison)) is not None:
+        how = worse if within == "slower" else better
+        return f"{who} {verb} {how}{than}, by less than the margin of {share_text(comparison.margin)}"
+    if comparison.verdict == "equivalent":
+        same = f"{'are' if several else 'is'} the same{as_}"
+        return f"{who} {same} within {share_text(comparison.margin)}"
+    return f"{who} {verb} {worse if comparison.verdict == 'slower' else better}{than}"
+
+
 def direction_text(comparisons: Sequence[Comparison]) -> str:
-    """`mean step time: lower is better (by its name)`, once for each metric that is tested."""
+    """`mean step time: lower is better`, once for each metric that is tested."""
     told = dict.fromkeys(f"{each.called}: {each.direction}" for each in comparisons)
-    return "; ".join(told)
+    return "; ".join(told).replace(" (by its name)", "")
 
 
 # Several lines, several cells, marked trials
@@ -596,7 +684,7 @@ def marked_sentence(marked: Sequence[Marked], found: Sequence[Comparison]) -> st
         if changed
         else "without them no word changes"
         if told
-        else "without them too few trials are left for a word"
+        else f"without them no side has the {FLOOR} blocks that a verdict takes"
     )
     return f"suspect trials, included: {shares}; {rest}."
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from tare.analysis.labels import LABEL, text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.observations import records_of
-from tare.analysis.outside import contradicted, held_to_it, of_whole_runs
+from tare.analysis.outside import Pair, contradicted, held_to_it, of_whole_runs
 from tare.analysis.parity import (
     INFERENCE,
     differences,
@@ -66,7 +66,7 @@ from tare.analysis.table import (
 from tare.analysis.work import Work, like_work, with_doubts
 from tare.base.declare import before
 from tare.base.errors import StudyError
-from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, read_rulings
+from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, Ruling, read_rulings
 from tare.base.text import estimate_texts, script_and_options
 from tare.records.model import TYPE, Record, State
 
@@ -255,16 +255,12 @@ def weigh(
     """Everything that a report says about a store; what the caller leaves open the study decides."""
     records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric, rises=rises)
-    selected, work = like_work(select(_judged(records, asked), asked))
-    headline, further = _tested(selected, work)
-    refused = contradicted(selected, headline)
-    if refused and len(refused) == len(headline) and asked.metric is None:
-        selected = of_whole_runs(selected)
-        headline, further = _tested(selected, work)
-    judged = withhold(selected, headline)
+    of = contrasts(records, asked)
+    selected, work = of.selected, of.work
+    judged = withhold(selected, of.headline)
     doubted = doubts(selected, judged)
     judged = tuple(replace(each, notes=(*each.notes, *doubted.unlike.get(each.level, ()))) for each in judged)
-    judged, further = held_to_it(selected, judged, further, refused)
+    judged, further = held_to_it(selected, judged, of.further, of.refused)
     found = {(each.level, each.against): _differences(selected, each) for each in judged}
     comparisons = tuple(work.on(_tainted(selected, each, found[each.level, each.against])) for each in judged)
     used, values = selected.used, selected.measurements()
@@ -307,6 +303,28 @@ def weigh(
         unit=selected.unit,
         knees=goal_sentence(records) if selected.metric == GOAL_RATE else knee_sentences(selected.attempts),
     )
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Every level against the baseline: on the headline, on what else is tested, and what the outside time refuses."""
+
+    selected: Selection
+    work: Work
+    headline: tuple[Comparison, ...]
+    further: tuple[Comparison, ...]
+    refused: Mapping[Pair, Ruling]
+
+
+def contrasts(records: Sequence[Record], asked: Request) -> Contrasts:
+    """The one place where the effect of a store's metric is computed."""
+    selected, work = like_work(select(_judged(records, asked), asked))
+    headline, further = _tested(selected, work)
+    refused = contradicted(selected, headline)
+    if refused and len(refused) == len(headline) and asked.metric is None:
+        selected = of_whole_runs(selected)
+        headline, further = _tested(selected, work)
+    return Contrasts(selected, work, headline, further, refused)
 
 
 def weigh_table(

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import LISTED, StudyError, unknown_name
-from tare.cli.report import steps_of, steps_text, written
+from tare.cli.report import answer_text, steps_of, written
 from tare.cli.scaffold import (
     FILE,
     SHARE,
     Result,
     Verb,
-    color,
     comparing,
     higher_option,
     need,
@@ -25,7 +24,6 @@ from tare.cli.scaffold import (
     reads_either,
     say,
     weighed,
-    width,
 )
 
 if TYPE_CHECKING:
@@ -43,9 +41,10 @@ if TYPE_CHECKING:
 @click.option("--fail-over-start-up", type=SHARE, help="Exit 1 if its start-up to the first step is.")
 @click.option("--junit", type=FILE, help="Write the answer as JUnit XML: a test case per level.")
 @click.option("--comment", type=FILE, help="Write the answer as Markdown, for a comment on a change.")
+@click.option("-v", "--verbose", is_flag=True, help="All that is known: metrics that are not tested, noise, notes.")
 def command(
     source: tuple[Path, ...], block: str | None, order: str | None, fail_over: float | None,
-    fail_over_start_up: float | None, junit: Path | None, comment: Path | None, **asked: Any,
+    fail_over_start_up: float | None, junit: Path | None, comment: Path | None, verbose: bool, **asked: Any,
 ) -> Result:  # fmt: skip
     """Compare the levels of a factor: slower, faster, equivalent within the margin, or cannot tell.
 
@@ -75,7 +74,6 @@ def command(
     from tare.analysis.foreign import recognised_folder
     from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
-    from tare.report.text.verdict import verdict_text
 
     steps: list[Step] = []
     if len(source) > 1:
@@ -108,7 +106,7 @@ def command(
         written(comment, as_comment(weighing, passed).encode())
     return Result(
         lambda: {**weighing_json(weighing), "gate": passed and {**asdict(passed), "passed": passed.passed}},
-        lambda: "\n".join(filter(None, (verdict_text(weighing, width(), color()), steps_text(steps, width())))),
+        lambda: answer_text(weighing, steps, verbose=verbose, more="the same command with -v"),
         exit_code=0 if passed is None or passed.passed else 1,
     )
 

@@ -327,7 +327,6 @@ def _tell(
 ) -> None:  # fmt: skip
     """The verdict, where the report lies, and what else the study is good for."""
     from tare.analysis.sentences import weighing_json
-    from tare.report.text.verdict import verdict_text
 
     report = folder / REPORT
     if as_json:
@@ -341,11 +340,20 @@ def _tell(
             told["never_ran"] = [ruling.as_json() for ruling in weighing.never_ran]
         print_json({**told, "not_measured": study.get("left_out", []), "next": following})
         return
-    click.echo(verdict_text(weighing, width(), color()))
-    click.echo(steps_text(steps, width()))
+    click.echo(answer_text(weighing, steps, verbose=False, more=f"tare compare -v {shlex.quote(str(folder))}"))
     click.echo(f"report: {report}")
     for line in following:
         click.echo(f"next:   {line}")
+
+
+def answer_text(weighing: Weighing, steps: Sequence[Step], *, verbose: bool, more: str) -> str:
+    """The answer on a terminal, what to do next, and the command that tells the rest."""
+    from tare.report.following import pressing
+    from tare.report.text.verdict import verdict_text
+
+    told = verdict_text(weighing, width(), color(), verbose=verbose)
+    next_steps = steps_text(steps if verbose else pressing(steps), width())
+    return "\n".join(filter(None, (told, next_steps, "" if verbose else f"more:   {more}")))
 
 
 def steps_of(store: Store, weighing: Weighing) -> list[Step]:

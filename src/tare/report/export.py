@@ -339,7 +339,8 @@ def as_junit(weighing: Weighing, gate: Gate | None) -> bytes:
         ElementTree.SubElement(case, "system-out").text = safe_text(sentence)
     suite.set("failures", str(len(suite.findall("testcase/failure"))))
     suite.set("skipped", str(len(suite.findall("testcase/skipped"))))
-    ElementTree.SubElement(suite, "system-out").text = safe_text(verdict_text(weighing, 100)).replace("\\n", "\n")
+    whole = safe_text(verdict_text(weighing, 100, verbose=True)).replace("\\n", "\n")
+    ElementTree.SubElement(suite, "system-out").text = whole
     ElementTree.indent(suite)
     made: bytes = ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True)
     return made + b"\n"

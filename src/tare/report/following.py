@@ -78,6 +78,12 @@ def next_steps(weighing: Weighing, source: Source, *, explained: bool = False) -
     return [*told, *_of_further(weighing, source)] if weighing.by == "platform" else told
 
 
+def pressing(steps: Sequence[Step]) -> list[Step]:
+    """The one step that a short answer has room for: what decides the question or explains a cost, else the first."""
+    runs = [step for step in steps if step.command.startswith(("tare run ", "tare why "))]
+    return [*runs, *(step for step in steps if "--fail-over" not in step.command)][:1]
+
+
 def _more_blocks(needed: Sequence[int], source: Source) -> list[Step]:
     """The command that adds as many blocks as it takes; where blocks do not help, what does."""
     if not needed:

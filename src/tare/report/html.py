@@ -22,6 +22,7 @@ from tare.analysis.sentences import (
     answer_sentence,
     direction_text,
     effect_of,
+    figures_of,
     floor_of,
     interaction_sentence,
     interval_of,
@@ -110,7 +111,7 @@ def answers_of(weighing: Weighing) -> list[Answer]:
             word=word,
             phrase=phrase,
             doubts="",
-            sentence=some_of([f"{names[each.level]} {effect_of(each)}".strip() for each in held]) + ".",
+            sentence=f"{some_of([f'{names[each.level]} {figures_of(each)}'.strip() for each in held])}.",
             reading="",
         )
         for (word, phrase), held in groups.items()

@@ -14,9 +14,11 @@ from tare.analysis.cells import together
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.sentences import (
     effect_of,
+    figures_of,
     floor_of,
     interaction_sentence,
     interval_of,
+    plain_verdict,
     verdict_doubts,
     verdict_word,
 )
@@ -387,7 +389,7 @@ def _layer_lane(
 def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, str, str]:
     """The word that colours it, the answer in a few words, and a sentence with the figures."""
     found = weighing.comparisons
-    words = grouped(found, lambda each: (each.verdict, verdict_word(each).partition(",")[0]))
+    words = grouped(found, lambda each: (each.verdict, plain_verdict(each)))
     order = sorted(words, key=lambda key: -len(words[key]))
     whole = count_text(len(found), "comparison")
     every = "both comparisons" if len(found) == 2 else f"all {whole}"
@@ -398,7 +400,7 @@ def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, s
             beside = [interaction_sentence(each) for each in weighing.interactions if each.factor == "platform"]
             return word, by_how_much, " ".join([f"{phrase.capitalize()} in {every}: {spread}", *beside[:1]])
         baselines = {_baseline_name(place_of(each.against, places)) for each in found}
-        if phrase in ("slower", "faster") and len(baselines) == 1:
+        if word in ("slower", "faster") and len(baselines) == 1:
             phrase = f"{phrase} than {safe_text(*baselines)}"
         return word, f"{phrase} in {every}", spread[:1].upper() + spread[1:]
     parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
@@ -433,9 +435,9 @@ def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
     if not known:
         return f"{some_of([_who(each, places) for each in found])}: no effect known."
     if len(known) <= MOST_TOLD:
-        return f"{'; '.join(f'{_who(each, places)} {effect_of(each)}' for each in known)}."
+        return f"{'; '.join(f'{_who(each, places)} {figures_of(each)}' for each in known)}."
     least, most = known[0], known[-1]
-    told = f"from {effect_of(least)} ({_who(least, places)}) to {effect_of(most)} ({_who(most, places)})."
+    told = f"from {figures_of(least)} ({_who(least, places)}) to {figures_of(most)} ({_who(most, places)})."
     widths = {each: each.high - each.low for each in known if each.low is not None and each.high is not None}
     if widths and all(each.verdict == "cannot_tell" for each in found):
         widest = max(widths, key=lambda each: widths[each])

@@ -10,6 +10,8 @@ import pytest
 from analysis_figures import record
 from some_records import because
 from tare.analysis.resources.tenants import jain, sharing
+from tare.analysis.selection import request
+from tare.analysis.weighing import contrasts
 from tare.base.errors import StudyError
 from tare.records.model import Record
 from tare.report.text.analyse import sharing_text
@@ -105,11 +107,19 @@ def test_names_of_levels_are_words_that_are_never_cut_and_name_only_what_differs
     assert narrow.count("slower") == 4
 
 
-def test_a_twin_is_no_second_measurement_of_its_block() -> None:
+def test_a_twin_counts_as_it_does_for_compare_and_is_no_further_speed() -> None:
     alone, shared = blocks(1, (1.0,)), blocks(2, (1.5, 2.0))
-    twins = [replace(one, trial=f"{one.trial}-twin", twin=1, metrics=dict.fromkeys(one.metrics, 9.0)) for one in shared]
+    twins = [
+        replace(one, trial=f"{one.trial}-twin", twin=1, metrics={k: 1.1 * v for k, v in one.metrics.items()})
+        for one in shared[::2]
+    ]
 
-    assert sharing([*alone, *shared, *twins]) == sharing([*alone, *shared])
+    records = [*alone, *shared, *twins]
+    (found,) = sharing(records)
+
+    (asked,) = contrasts(records, request({}, records, by="tenants", against="1", metric="step_s"))[2]
+    assert found.slowdowns[0].effect == pytest.approx(asked.effect)
+    assert found.fairness is not None and found.fairness.n == len(shared)
 
 
 def test_trials_with_several_tenants_that_all_failed_are_counted_with_the_first_reason() -> None:

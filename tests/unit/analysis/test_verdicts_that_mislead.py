@@ -235,7 +235,9 @@ def test_steady_state_and_start_up_are_two_tested_lines_and_words_tell_which_cos
     assert start.effect == pytest.approx(0.2, abs=0.03)
     from tare.report.text.verdict import verdict_text
 
-    assert "docker costs more than bare in the start-up to the first step" in " ".join(verdict_text(found, 200).split())
+    assert "docker costs more than bare in the start-up to the first step" in " ".join(
+        verdict_text(found, 200, verbose=True).split()
+    )
     assert answers_of(found)[0].costs.startswith("docker costs more than bare in the start-up to the first step")
 
 
@@ -593,9 +595,9 @@ def test_one_cell_has_no_interaction():
 def test_equivalent_still_tells_the_sure_sign_and_never_below_the_noise_floor():
     found = only(trials(12, {"bare": {}, "docker": {"median": 1.03, "mean": 1.03, "epoch": 1.03}}))
 
-    assert verdict_word(found) == "equivalent within 5 %, and slower"
+    assert verdict_word(found) == "slower, by less than 5 %"
     assert verdict_word(replace(found, aa_floor=0.04)) == "equivalent within 5 %"
-    assert verdict_word(replace(found, effect=-0.03, low=-0.04, high=-0.02)) == "equivalent within 5 %, and faster"
+    assert verdict_word(replace(found, effect=-0.03, low=-0.04, high=-0.02)) == "faster, by less than 5 %"
 
 
 def test_a_side_without_a_usable_trial_is_neither_the_same_nor_let_through():
@@ -622,7 +624,7 @@ def test_terminal_report_and_json_tell_the_same_sentences():
     found = weigh(FakeStore(records))
 
     told = weighing_json(found)
-    shown = " ".join(verdict_text(found, 10_000).split())
+    shown = " ".join(verdict_text(found, 10_000, verbose=True).split())
     text = read_page(render(found, records, "2026-11-16 16:00 UTC")).text()
     markdown = as_markdown(page(found, records, "2026-11-16 16:00 UTC", "", ())).replace("\\", "")
     for sentence in [
@@ -964,7 +966,7 @@ def test_another_model_or_machine_on_each_side_is_never_silent(tmp_path, column,
 
 @pytest.mark.parametrize(
     ("metric", "effect", "word"),
-    [("step_s", 0.2, "slower"), ("samples/s", -0.2, "slower"), ("ms_per_token", 0.2, "slower"), ("fps", 0.2, "faster"),
+    [("step_s", 0.2, "slower"), ("samples/s", -0.2, "lower"), ("ms_per_token", 0.2, "slower"), ("fps", 0.2, "higher"),
      ("rss_mb", 0.2, "more"), ("train_loss", 0.2, "more"), ("cost_usd", -0.2, "less"), ("cache_misses", 0.2, "more"),
      ("energy_j", 0.2, "more"), ("joules_per_token", 0.2, "more"), ("images_per_joule", -0.2, "worse"),
      ("eval_accuracy", -0.2, "worse"), ("peak_memory", 0.2, "more")],
@@ -989,7 +991,7 @@ def test_a_sure_sign_is_not_called_not_shown():
     found = weigh(FakeStore(trials(12, sides)))
 
     told = sentences.what_costs(found.comparisons[0], found.tested[0])
-    assert told.endswith("in the start-up to the first step; the steady state is equivalent within 5 %, and slower.")
+    assert told.endswith("in the start-up to the first step; the steady state is slower, by less than 5 %.")
 
 
 def test_each_name_of_a_wide_table_is_looked_at_once_and_not_in_each_row():

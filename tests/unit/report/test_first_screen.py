@@ -64,7 +64,7 @@ def test_the_headline_names_what_it_is_compared_with_and_how_wide_an_open_answer
     assert (word, phrase) == ("slower", "takes 40 % longer than bare metal")
     assert sentence.startswith("Slower in both comparisons: ")
     rates = [replace(each, metric="tokens_per_s", direction=Direction(True, "name")) for each in slower]
-    assert answer_line(weighing(comparisons=tuple(rates)), places)[1] == "slower than bare metal in both comparisons"
+    assert answer_line(weighing(comparisons=tuple(rates)), places)[1] == "lower than bare metal in both comparisons"
     assert "[-50.0, +50.0] (5)" in answer_line(weighing(comparisons=tuple(undecided)), places)[2]
 
 

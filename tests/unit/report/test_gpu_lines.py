@@ -29,7 +29,7 @@ MEDIANS = {
 def told(width: int = 200, **changes: float) -> str:
     figures = {name: estimate(value) for name, value in (MEDIANS | changes).items()}
     weighing = replace(some_weighings.normal().weighing, medians={"bare": figures, "docker": figures})
-    return verdict_text(weighing, width)
+    return verdict_text(weighing, width, verbose=True)
 
 
 def test_each_level_has_a_line_with_busy_memory_power_and_energy():
@@ -46,7 +46,7 @@ def test_a_long_name_has_a_line_of_its_own_and_the_order_is_that_of_the_table():
     figures = {name: estimate(value) for name, value in MEDIANS.items()}
     (first, *_) = normal.comparisons
     both = replace(normal, comparisons=(replace(first, level=long),), medians={long: figures, first.against: figures})
-    lines = verdict_text(both, 80).splitlines()
+    lines = verdict_text(both, 80, verbose=True).splitlines()
     at = lines.index(f"GPU, {long}:")
     assert lines[at + 1].startswith("  busy 62.5 % [61.9, 63.1]  idle")
     assert lines.index(f"GPU, {first.against}:") < at
@@ -61,7 +61,7 @@ def test_what_to_change_is_said_once_and_calls_that_wait_are_counted():
 
 
 def test_a_run_without_a_gpu_has_no_such_line():
-    assert "GPU" not in verdict_text(some_weighings.normal().weighing, 200)
+    assert "GPU" not in verdict_text(some_weighings.normal().weighing, 200, verbose=True)
 
 
 def test_no_line_is_wider_than_the_terminal():

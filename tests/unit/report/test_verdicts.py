@@ -10,7 +10,7 @@ from tare.report.text.verdict import counts_text, is_complete, taints
 @pytest.mark.parametrize(
     ("changes", "phrase"),
     [
-        ({}, "equivalent within 5 %, and slower"),
+        ({}, "slower, by less than 5 %"),
         ({"low": -0.01}, "equivalent within 5 %"),
         ({"effect": 0.005, "low": 0.001}, "equivalent within 5 %"),  # below the A/A noise floor
         ({"verdict": "slower"}, "slower"),
@@ -19,7 +19,7 @@ from tare.report.text.verdict import counts_text, is_complete, taints
         ({"verdict": "cannot_tell", "more_trials": 1}, "cannot tell (about 1 more block)"),
         ({"verdict": "cannot_tell", "more_trials": 9, "paired": False}, "cannot tell (about 9 more trials per side)"),
         ({"verdict": "cannot_tell"}, "cannot tell"),
-        ({"tainted": ("another torch",)}, "equivalent within 5 %, and slower (tainted)"),
+        ({"tainted": ("another torch",)}, "slower, by less than 5 % (tainted)"),
         (
             {"verdict": "cannot_tell", "more_trials": 2, "tainted": ("x",)},
             "cannot tell (about 2 more blocks; tainted)",
@@ -34,12 +34,15 @@ def test_a_verdict_is_one_of_four_words_and_what_to_doubt(changes: dict[str, obj
     ("changes", "part"),
     [
         ({}, "smaller than the margin"),
-        ({"effect": 0.005, "low": 0.001}, "does not exceed the A/A noise floor (0.9 %): no claim"),
+        ({"effect": 0.005, "low": 0.001}, "two runs of the same thing differ by as much (0.9 %): no claim"),
         ({"low": -0.01}, "The whole interval lies within ±5 %, the declared margin."),
         ({"verdict": "slower", "low": 0.02, "high": 0.09}, "lies above zero"),
         ({"verdict": "slower", "low": -0.09, "high": -0.02}, "lies below zero"),  # a rate: less of it is slower
         ({"verdict": "cannot_tell", "low": -0.02, "high": 0.09}, "contains zero and exceeds"),
-        ({"verdict": "cannot_tell", "low": 0.02, "high": 0.09}, "does not exceed the A/A noise floor (0.9 %)"),
+        (
+            {"verdict": "cannot_tell", "low": 0.02, "high": 0.09},
+            "does not exceed the difference of two runs of the same thing (0.9 %)",
+        ),
         ({"verdict": "cannot_tell", "low": None, "high": None, "n": 3}, "needs at least six on each side; here n = 3"),
         ({"verdict": "cannot_tell", "effect": None, "low": None, "high": None}, "One side has no usable trial"),
     ],

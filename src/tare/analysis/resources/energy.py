@@ -8,8 +8,9 @@ With idle power P, time t and energy E = P t + W, of the cell (1) and of what it
     idle power differs  (P1 - P0) t1      the other idle power, over the whole of the cell's own time
     more work           W1 - W0           the rest, so that the three add up to E1 - E0 exactly
 
-Means over trials are used throughout, since medians do not add up; intervals are of the mean difference, over blocks
-where both sides have them. Idle power is of other trials: its own uncertainty is in the interval of every part.
+How much more it is, and how sure that is, is what `compare` finds of the same energy. The parts are of the difference
+of the means, since medians do not add up; their intervals are of mean differences, over blocks where both sides have
+them. Idle power is of other trials: its own uncertainty is in the interval of every part.
 
 What the energy of a store's trials is made of.
 
@@ -30,10 +31,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tare.analysis.cells import Cells, baseline_level, cells
-from tare.analysis.compare import pick_baseline
+from tare.analysis.cells import Cells
 from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
-from tare.analysis.model import Estimate
+from tare.analysis.model import Comparison, Estimate
 from tare.analysis.observations import (
     BASELOAD,
     ENERGY,
@@ -50,12 +50,13 @@ from tare.analysis.observations import (
     key_of,
     with_baseload,
 )
-from tare.analysis.selection import levels_of, request
+from tare.analysis.selection import Request, request, select
 from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
+from tare.analysis.weighing import contrasts
 from tare.analysis.work import samples_of
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, read_rulings
-from tare.records.model import Record, grouped, usable_trials
+from tare.records.model import Record, grouped, is_usable, usable_trials
 
 UNITS = ("step", "token", "sample", "epoch", "request")
 FIGURES = (ENERGY, POWER, WINDOW, BASELOAD, INCREMENTAL, *(f"energy_{unit}_j" for unit in UNITS))
@@ -203,11 +204,12 @@ RUN = "run"
 
 @dataclass(frozen=True, slots=True)
 class EnergyDifference:
-    """One cell against another, in joules a step: the whole difference, and its three parts."""
+    """One cell against another: what `compare` finds, and in joules a step the difference of the means in its parts."""
 
     level: str
     against: str
     unit: str  # "step", "token" or "sample" where batches differ, or "run" where steps are not marked
+    contrast: Comparison
     theirs_j: float  # mean of what it is held against
     total: Estimate
     longer: Estimate | None  # None where the idle power of a side is not known
@@ -216,32 +218,31 @@ class EnergyDifference:
     trials: tuple[str, ...]
 
     @property
-    def share(self) -> float:
-        """The whole difference, as a share of what it is held against."""
-        return self.total.value / self.theirs_j
+    def share(self) -> float | None:
+        """By how much it is more, as a share of what it is held against."""
+        return self.contrast.effect
 
 
-def difference(
-    level: str, against: str, ours: Sequence[Record], theirs: Sequence[Record], idle: Mapping[Key, IdlePower]
-) -> EnergyDifference | None:
-    """The difference in energy, and what it is made of; None where a side has no energy."""
-    ours, theirs = _with_energy(ours), _with_energy(theirs)
-    if not (ours and theirs):
-        return None
-    if _source(ours) != _source(theirs):
-        return None  # a GPU's joules and a wall meter's are not of the same thing
+def unit_of_difference(ours: Sequence[Record], theirs: Sequence[Record]) -> str:
+    """What their energy is compared per: a step, or what is of equal work where the steps are not; else the run."""
     both = (*ours, *theirs)
     unlike = (
         len({samples_of(record.settings) for record in both}) > 1
     )  # a step of 64 samples is more work than one of 1
     units = ("token", "sample", "step") if unlike else ("step",)
-    unit = next((unit for unit in units if all(f"energy_{unit}_j" in record.compared for record in both)), RUN)
+    return next((unit for unit in units if all(_metric(unit) in record.compared for record in both)), RUN)
+
+
+def _difference(
+    contrast: Comparison, unit: str, ours: Sequence[Record], theirs: Sequence[Record], idle: Mapping[Key, IdlePower]
+) -> EnergyDifference:
     total = _mean_difference(ours, theirs, lambda record: _energy(record, unit))
     longer, idling, work = _parts(ours, theirs, unit, total, idle) or (None, None, None)
     return EnergyDifference(
-        level=level,
-        against=against,
+        level=contrast.level,
+        against=contrast.against,
         unit=unit,
+        contrast=contrast,
         theirs_j=float(np.mean([_energy(record, unit) for record in theirs])),
         total=total,
         longer=longer,
@@ -255,14 +256,12 @@ def _source(records: Iterable[Record]) -> set[str]:
     return {str(energy_facts(record).get("source")) for record in records}
 
 
-def _with_energy(records: Iterable[Record]) -> list[Record]:
-    return [record for record in records if ENERGY in record.compared and WINDOW in record.compared]
-
-
 def _parts(
     ours: Sequence[Record], theirs: Sequence[Record], unit: str, total: Estimate, idle: Mapping[Key, IdlePower]
 ) -> tuple[Estimate, Estimate, Estimate] | None:
     """The three parts; None where the idle power of a side is not known, or where a side is of several devices."""
+    if any(WINDOW not in record.compared for record in (*ours, *theirs)):
+        return None
     keys = [{key_of(record) for record in side} for side in (ours, theirs)]
     if any(len(of_side) > 1 or not of_side <= idle.keys() for of_side in keys):
         return None
@@ -338,7 +337,11 @@ def _by_block(side: Sequence[Record], figure: Callable[[Record], float]) -> dict
 
 
 def _energy(record: Record, unit: str) -> float:
-    return record.compared[ENERGY if unit == RUN else f"energy_{unit}_j"]
+    return record.compared[_metric(unit)]
+
+
+def _metric(unit: str) -> str:
+    return ENERGY if unit == RUN else f"energy_{unit}_j"
 
 
 def _time(record: Record, unit: str) -> float:
@@ -388,12 +391,17 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     if not work:
         return EnergyFindings((), (), tuple(idle), () if idle else (_no_idle_power(records), *_left_out_notes(store)))
     asked = request(store.study, work, by=by, against=against)
-    held = [record for record in work if asked.by in record.settings]
-    if not held:
+    if not any(asked.by in record.settings for record in work):
         raise StudyError(f"no trial of this store has the factor {asked.by!r}.")
-    label = cells(held, asked.by)
-    base = _baseline(held, label, asked.against)
-    found = [] if base is None else list(_differences(held, label, base, known))
+    every = with_baseload([each for each in everything if not is_idle(each)], known)
+    label, found = _differences(every, asked, known)
+    # Cells that are compared have the trials that are compared: a table of others would tell another story.
+    compared = {trial for each in found for trial in each.trials}
+    sides = {name for each in found for name in (each.level, each.against)}
+    held = [each for each in work if asked.by in each.settings]
+    held = [
+        each for each in held if each.trial in compared or ENERGY not in each.compared or label.label(each) not in sides
+    ]
     told = tuple(cell_energies(held, label, list(power_left_out(store.study)), known))
     why = () if any(each.n for each in told) else _left_out_notes(store)
     return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why))
@@ -405,25 +413,25 @@ def _left_out_notes(store: Studied) -> Iterator[str]:
         yield from (f"left out: {sentence}" for sentence in sentences)
 
 
-def _baseline(records: Sequence[Record], label: Cells, against: Any) -> str | None:
-    levels = levels_of(records, label)
-    if len(levels) < 2:
-        return None
-    return pick_baseline(levels, None if against is None else baseline_level(records, label, against))
-
-
 def _differences(
-    records: Sequence[Record], label: Cells, base: str, idle: dict[Any, IdlePower]
-) -> Iterator[EnergyDifference]:
-    """Each other level against the baseline, within the same surroundings; only energy of the same scope."""
-    groups = grouped(records, lambda record: (label.surroundings(record), label.level(record)))
-    for (where, level), ours in groups.items():
-        theirs = groups.get((where, base), [])
-        if level == base or not theirs:
-            continue
-        found = difference(label.joined(level, where), label.joined(base, where), ours, theirs, idle)
-        if found is not None:
-            yield found
+    records: Sequence[Record], asked: Request, idle: Mapping[Key, IdlePower]
+) -> tuple[Cells, list[EnergyDifference]]:
+    """Each other level against the baseline, within the same surroundings; only energy of the same source."""
+    if not any(is_usable(record) and ENERGY in record.compared for record in records):
+        return select(records, replace(asked, metric=None)).label, []
+    selected = select(records, replace(asked, metric=ENERGY))
+    made: dict[str, dict[tuple[str, str], Comparison]] = {}
+    found = []
+    for each in selected.family():
+        ours, theirs = selected.in_common(each.level, each.against)
+        if not (ours and theirs) or _source(ours) != _source(theirs):
+            continue  # a GPU's joules and a wall meter's are not of the same thing
+        unit = unit_of_difference(ours, theirs)
+        if unit not in made:
+            judged = contrasts(records, replace(asked, metric=_metric(unit))).headline
+            made[unit] = {(one.level, one.against): one for one in judged}
+        found.append(_difference(made[unit][each.level, each.against], unit, ours, theirs, idle))
+    return selected.label, found
 
 
 def _notes(found: Sequence[CellEnergy], idle: dict[Any, IdlePower]) -> Iterator[str]:

@@ -13,9 +13,10 @@ import numpy as np
 from tare.analysis.compare import compare
 from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Comparison, Estimate, Measurement
+from tare.analysis.selection import block_of, blocks_reach_s
 from tare.analysis.statistics import median_estimate
 from tare.base.errors import StudyError
-from tare.records.model import Record, counted_attempts, grouped, is_usable
+from tare.records.model import Record, counted_attempts, grouped, is_usable, started_s
 
 METRIC = "step_s"
 ALONE = "alone"
@@ -35,10 +36,9 @@ class Sharing:
 
 def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]:
     """Every level of tenants against one tenant in the same surroundings, paired by block."""
-    # A twin is the same cell again, for the noise floor: it is no further measurement of its block.
-    known = [record for record in counted_attempts(records) if not record.twin]
+    known = counted_attempts(records)
     usable = [record for record in known if is_usable(record) and METRIC in record.compared]
-    found = []
+    found, reach_s = [], blocks_reach_s(usable)
     surroundings = grouped(usable, _surroundings)
     several = [_around(records_here[0]) for records_here in surroundings.values()]
     labels = make_labels(several, distinguishing(several))
@@ -47,7 +47,7 @@ def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]
         alone = cells.get("1", [])
         for level, shared in cells.items():
             if level != "1":
-                found.append(_sharing(level, str(labels.words(where)), shared, alone, margin))
+                found.append(_sharing(level, str(labels.words(where)), shared, alone, margin, reach_s))
     if not found:
         raise StudyError(_nothing_shared(known))
     return found
@@ -68,20 +68,24 @@ def _nothing_shared(records: Sequence[Record]) -> str:
     )
 
 
-def _sharing(level: str, where: str, shared: list[Record], alone: list[Record], margin: float) -> Sharing:
+def _sharing(
+    level: str, where: str, shared: list[Record], alone: list[Record], margin: float, reach_s: float
+) -> Sharing:
     same = level.isdigit()
     numbers = sorted({number for record in shared for number in _step_times(record)}) if same else [0]
-    base = [Measurement(ALONE, record.metrics[METRIC], str(record.block), trial=record.trial) for record in alone]
+    base = [_measured(ALONE, record, record.metrics[METRIC], reach_s) for record in alone]
     theirs = [
-        Measurement(f"tenant {number}", times[number], str(record.block), trial=record.trial)
+        _measured(f"tenant {number}", record, times[number], reach_s)
         for record in shared
         for times in (_step_times(record),)
         for number in numbers
         if number in times
     ]
     slowdowns = tuple(compare(base + theirs, against=ALONE, margin=margin, metric=METRIC)) if base and theirs else ()
-    fair = [jain([1 / time for time in times.values()]) for times in map(_step_times, shared) if len(times) > 1]
-    overlaps = [record.metrics["overlap_s"] for record in shared if "overlap_s" in record.metrics]
+    # A twin is the same cell again, for the noise floor: it is no further trial.
+    first = [record for record in shared if not record.twin]
+    fair = [jain([1 / time for time in times.values()]) for times in map(_step_times, first) if len(times) > 1]
+    overlaps = [record.metrics["overlap_s"] for record in first if "overlap_s" in record.metrics]
     return Sharing(
         tenants=level,
         where=where,
@@ -89,6 +93,11 @@ def _sharing(level: str, where: str, shared: list[Record], alone: list[Record], 
         fairness=median_estimate(fair) if fair and same else None,
         overlap_s=median_estimate(overlaps) if overlaps else None,
     )
+
+
+def _measured(level: str, record: Record, value: float, reach_s: float) -> Measurement:
+    """As `compare` has it, so that both find the same effect."""
+    return Measurement(level, value, block_of(record), record.twin, record.trial, started_s(record), reach_s)
 
 
 def jain(speeds: Sequence[float]) -> float:

@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tare.analysis.model import Comparison, Weighing
-from tare.analysis.sentences import effect_of, interval_of, open_reason, verdict_phrase, verdict_word
+from tare.analysis.sentences import (
+    effect_of,
+    figures_of,
+    interval_of,
+    open_reason,
+    plain_word,
+    verdict_phrase,
+    verdict_word,
+)
 from tare.analysis.why.layers import LayerCost, Waterfall
-from tare.base.text import effect_text, safe_text, share_text
+from tare.base.text import safe_text, share_text
 from tare.report.figure import Cell, Figure, level_colour, rows, shape_of
 from tare.report.layout import (
     LANE,
@@ -150,7 +158,7 @@ def _reading(headline: Sequence[Comparison], names: Mapping[str, str]) -> str:
         named = in_words(told) if len(told) <= MOST_TOLD else some_of(told)
         parts.append(f"the whole {lies.format(named)} inside the margin of ±{margin}")
     if outside:
-        told = [f"{names[each.level]} is {each.verdict}: {effect_text(each.effect or 0.0)}" for each in outside]
+        told = [f"{names[each.level]} is {plain_word(each, each.verdict)}: {figures_of(each)}" for each in outside]
         parts.append(some_of(told))
     for why in dict.fromkeys(map(open_reason, open_still)):
         alike = [names[each.level] for each in open_still if open_reason(each) == why]

@@ -13,7 +13,7 @@ from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.resources.tenants import Sharing
-from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
+from tare.analysis.sentences import contrast_sentence, effect_of, interval_of, verdict_phrase
 from tare.analysis.variability import Variability
 from tare.base.columns import wrap
 from tare.base.sides import Neighbours
@@ -34,7 +34,7 @@ from tare.records.model import grouped
 from tare.report.columns import sentences, table
 from tare.report.text.choose import loss_text
 from tare.report.text.trials import figures_column
-from tare.report.text.verdict import median_text, medians_of
+from tare.report.text.verdict import median_text, medians_disagree, medians_of
 
 BINDS = {
     "disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute", "gpu": "GPU", "copy": "copies",
@@ -227,6 +227,7 @@ def energy_text(found: EnergyFindings, width: int = 80) -> str:
     per_unit = _rows(measured, [f"energy_{unit}_j" for unit in units])
     blocks.append([table(per_unit, ["joules per", *units], width)] if units else [])
     told = [*map(_cell_sentence, measured), *map(difference_sentence, found.differences)]
+    told += [text for each in found.differences if (text := medians_disagree(each.contrast))]
     blocks.append(sentences(told, width))
     blocks.append(sentences(_missing(found.cells), width))
     blocks.append([idle_text(found.idle, width)] if found.idle else [])
@@ -247,26 +248,17 @@ def idle_text(found: Sequence[IdlePower], width: int = 80) -> str:
 
 
 def difference_sentence(each: EnergyDifference) -> str:
-    """A sentence: by how much, and because of what; the three parts add up to the whole."""
-    if each.total.low is None or each.total.high is None:
-        few = f"{count_text(each.total.n, 'trial')} of a side to compare"
-        return f"{each.level} against {each.against}: {few}, too few to claim a difference in energy."
-    more = "more" if each.total.value >= 0 else "less"
-    told = (
-        f"{each.level} takes {quantity_text('energy_j', abs(each.total.value))} per {each.unit} {more} than "
-        f"{each.against} ({effect_text(each.share)}{_between(each.total, ',')})"
-    )
+    """What `compare` finds, and, where that is a difference, of what it is made: the three parts add up to it."""
+    told = contrast_sentence(each.contrast)
+    if not each.contrast.sure or each.total.low is None or each.total.value * (each.share or 0.0) <= 0:
+        return told
     if each.longer is None or each.idle is None or each.work is None:
-        return f"{told}; what of it is the idle device's is unknown without its baseload."
+        return f"{told} What of it is the idle device's is unknown without its baseload."
     longer = f"it ran {'longer' if each.longer.value >= 0 else 'shorter'}"
     work = f"it did {'more' if each.work.value >= 0 else 'less'} work"
     parts = [(longer, each.longer), ("idle power differs", each.idle), (work, each.work)]
-    texts = quantity_texts("energy_j", [part.value for _, part in parts])
-    listed = [
-        f"{_signed(text, part.value)} because {why}{_between(part)}"
-        for text, (why, part) in zip(texts, parts, strict=True)
-    ]
-    return f"{told}: {'; '.join(listed)}."
+    listed = "; ".join(f"{_joules(part)} because {why}" for why, part in parts)
+    return f"{told} In the mean {_joules(each.total)} per {each.unit}: {listed}."
 
 
 def _rows(cells: Sequence[CellEnergy], metrics: Sequence[str]) -> list[list[str]]:
@@ -316,12 +308,9 @@ def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
             )
 
 
-def _between(found: Estimate, before: str = "") -> str:
-    """` [+1.0 J, +3.1 J]`, or nothing where there are too few trials."""
-    if found.low is None or found.high is None:
-        return ""
-    low, high = quantity_texts("energy_j", [found.low, found.high])
-    return f"{before} [{_signed(low, found.low)}, {_signed(high, found.high)}]"
+def _joules(found: Estimate) -> str:
+    """`+1.9 J [+1.0, +3.1]`."""
+    return " ".join(filter(None, estimate_texts("energy_j", found.value, found.low, found.high, signed=True)))
 
 
 def _signed(text: str, value: float) -> str:

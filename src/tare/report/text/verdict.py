@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tare.analysis.answer import answer, names_of, some_names
 from tare.analysis.labels import name_words
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
 from tare.analysis.resources.bottlenecks import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
@@ -18,8 +19,9 @@ from tare.analysis.sentences import (
     interaction_sentence,
     interval_of,
     note_text,
+    plain_verdict,
+    row_word,
     sensitivity_of,
-    verdict_phrase,
     what_costs,
 )
 from tare.base.columns import display_width, wrap
@@ -30,14 +32,13 @@ from tare.base.text import (
     estimate_texts,
     in_units,
     natural_key,
-    quantity_text,
     quantity_texts,
     safe_text,
     share_text,
 )
 from tare.records.model import USABLE, grouped
 from tare.report.columns import Chunk, Paint, flow, table
-from tare.report.layout import some_of, varying_names
+from tare.report.layout import level_names, some_of, varying_names
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
 VISIBLE_GAP = 0.01
@@ -45,6 +46,8 @@ VISIBLE_GAP_OF_SIGNS = 0.005
 ANY_WIDTH = 10_000
 NAMED_LEVELS = 3  # of trials that are left out for one reason
 LISTED = 10  # trials named on the terminal; the report names all
+MOST_ROWS = 10  # contrasts with a row of their own
+MOST_DOUBTS = 2  # told beside the short answer
 
 _GPU = {  # metric -> what stands around its median
     BUSY: "busy {}",
@@ -156,46 +159,40 @@ def _held(value: object) -> str:
     return "none" if value is None else safe_text(value)
 
 
-def verdict_text(weighing: Weighing, width: int = 80, color: bool = False) -> str:
-    """The whole answer for a terminal of `width` columns, the verdict first."""
-    headline = _several if len(weighing.comparisons) > 1 else _one
+def verdict_text(weighing: Weighing, width: int = 80, color: bool = False, *, verbose: bool = False) -> str:
+    """The answer for a terminal of `width` columns: a sentence, then a row for each contrast, then what taints it.
+
+    `verbose`: then all else that is known.
+    """
     lines = [
-        *_painted(wrap(safe_text(weighing.question), width), "1" if color else ""),
         # A side that never ran comes before every figure: nothing was compared with it.
         *_painted(_hanging_each(map(safe_text, weighing.never_ran), width), "1;31" if color else ""),
-        *headline(weighing, width, color),
+        *_answer(weighing, width, color),
         *_hanging_each(map(safe_text, weighing.knees), width),
-        *_also_tested(weighing, width, color),
-        *_hanging_each(map(interaction_sentence, weighing.interactions), width),
-        *_hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width),
-        *_supporting(weighing.others, width),
-        *_gpu_lines(weighing, width),
-        *_doubts(weighing, width),
+        *_rows(weighing, width, color),
+        *_hanging_each(_guessed(weighing), width),
     ]
+    lines += _all_else(weighing, width) if verbose else _first_doubts(weighing, width)
     return "\n".join(lines)
 
 
-def _one(weighing: Weighing, width: int, color: bool) -> list[str]:
-    if weighing.never_ran and all(each.effect is None for each in weighing.comparisons):
+def _is_compared(weighing: Weighing) -> bool:
+    """Whether there is a side to compare: where one never ran, that has been said."""
+    never = weighing.never_ran and all(each.effect is None for each in weighing.comparisons)
+    return bool(weighing.comparisons) and not never
+
+
+def _answer(weighing: Weighing, width: int, color: bool) -> list[str]:
+    if _is_compared(weighing):
+        return _painted(wrap(answer(weighing), width, indent="  "), "1" if color else "")
+    if weighing.never_ran:
         return []
-    if not weighing.comparisons and len(weighing.medians) > 1:
-        return [_cells(weighing, width), *_hanging(counts_text(weighing.counts), width)]
-    if not weighing.comparisons:
-        return _hanging(f"nothing to compare yet: {counts_text(weighing.counts)}", width)
-    comparison = weighing.comparisons[0]
-    theirs, ours = medians_of(comparison)
-    chunks = [
-        Chunk(comparison.called),
-        Chunk(f"{theirs} -> {ours}"),
-        Chunk(effect_of(comparison), "   "),
-        Chunk(interval_of(comparison)),
-        Chunk(verdict_phrase(comparison), "   ", _colour(comparison, color)),
-    ]
-    seen = [
-        Chunk(f"smallest effect this run could have seen: {sensitivity_of(comparison)}"),
-        Chunk(f"A/A noise floor: {floor_of(comparison)}", "   "),
-    ]
-    return [*flow([chunk for chunk in chunks if chunk.text], width), *flow(seen, width, indent="")]
+    what = "nothing was compared" if len(weighing.medians) > 1 else "nothing to compare yet"
+    said = f"{safe_text(weighing.question)}: {what}, {counts_text(weighing.counts)}"
+    lines = _painted(_hanging(said, width), "1" if color else "")
+    if len(weighing.medians) > 1:
+        lines.append(_cells(weighing, width))
+    return [*lines, *_hanging_each(map(safe_text, weighing.notes), width)]
 
 
 def _cells(weighing: Weighing, width: int) -> str:
@@ -209,48 +206,97 @@ def _factor(weighing: Weighing) -> str:
     return safe_text(name_words(weighing.by.removesuffix(".state")))
 
 
-def _several(weighing: Weighing, width: int, color: bool) -> list[str]:
-    comparisons = weighing.comparisons
-    headers = [_factor(weighing), weighing.called, "effect", coverage_text(comparisons), "verdict"]
-    rows: list[list[str]] = []
-    painted: dict[int, Comparison] = {}
-    for against, held in baselines(comparisons).items():
-        theirs = baseline_of(held)
-        median = quantity_text(weighing.metric, theirs.value) if theirs is not None else NO_TRIAL
-        rows.append([safe_text(against), median, "", "", "baseline"])
-        for each in held:
-            painted[len(rows)] = each
-            figures = [medians_of(each)[1], effect_of(each), interval_of(each)]
-            rows.append([safe_text(each.level), *figures, verdict_phrase(each).replace(", and ", ", ")])
-
-    def paint(row: int, column: int) -> Paint | None:
-        return _colour(painted[row], color) if column == len(headers) - 1 and row in painted else None
-
-    seen = [sensitivity_of(each) for each in comparisons]
-    if len(set(seen)) > 1:
-        seen = [f"{safe_text(each.level)}: {told}" for each, told in zip(comparisons, seen, strict=True)]
-    smallest = f"smallest effect this run could have seen: {'; '.join(dict.fromkeys(seen))}"
-    known = [each for each in comparisons if each.aa_floor is not None]
-    floor = floor_of(max(known, key=lambda each: each.aa_floor or 0.0)) if known else "not measured"
-    rows_text = _whole_rows(rows, headers, width, paint)
-    return [rows_text, *_hanging_each([smallest, f"A/A noise floor: {floor}"], width)]
-
-
-def _also_tested(weighing: Weighing, width: int, color: bool) -> list[str]:
-    """The tail and the start-up, tested in one family with the headline, and in words which of them costs."""
-    if not weighing.tested:
+def _rows(weighing: Weighing, width: int, color: bool) -> list[str]:
+    """A row for each contrast that is judged; of many those that are decided or decide the question, others by name."""
+    if not _is_compared(weighing):
         return []
-    several = len(weighing.comparisons) > 1
+    judged = [*weighing.comparisons, *weighing.tested]
+    shown = _to_show(weighing)
+    names, pairs = _row_names(weighing), len({(each.level, each.against) for each in judged})
+    named, mixed = pairs > 1, len({each.metric for each in shown}) > 1
     rows = []
-    for each in weighing.tested:
+    for each in shown:
         theirs, ours = medians_of(each)
-        figures = [f"{theirs} -> {ours}", effect_of(each), interval_of(each), verdict_phrase(each)]
-        rows.append([*([safe_text(each.level)] if several else []), each.called, *figures])
+        figures = [_from_to(theirs, ours), effect_of(each), interval_of(each), row_word(each)]
+        name = [names[each.level, each.against]] if named else []
+        rows.append([*name, *([each.called] if mixed or not named else []), *figures])
+    headers = [_factor(weighing), *(["metric", "medians"] if mixed else [weighing.called])] if named else []
+    headers += ["effect", coverage_text(shown), "verdict"] if named else []
 
     def paint(row: int, column: int) -> Paint | None:
-        return _colour(weighing.tested[row], color) if column == len(rows[row]) - 1 else None
+        return _colour(shown[row], color) if column == len(rows[row]) - 1 else None
 
-    return [_whole_rows(rows, (), width, paint), *_hanging_each(costs_of(weighing), width)]
+    lines = [_whole_rows(rows, headers, width, paint, indent="  ", drop=len(rows[0]) - 4)]
+    rest = [each for each in judged if each not in shown]
+    for (metric, word), its in grouped(rest, lambda each: (each.called, plain_verdict(each))).items():
+        of = f"{metric}, " if mixed or metric != weighing.called else ""
+        which = some_names([names[each.level, each.against] for each in its])
+        lines += _hanging(f"{of}{word}: {len(its)} ({which})", width, start="  ", indent="    ")
+    return lines
+
+
+def _from_to(theirs: str, ours: str) -> str:
+    """`13.2 -> 14.8 ms`: where both are in one unit it stands once."""
+    number, _, unit = theirs.partition(" ")
+    return f"{number if unit and ours.endswith(f' {unit}') else theirs} -> {ours}"
+
+
+def _to_show(weighing: Weighing) -> list[Comparison]:
+    """All where they are few; else what is decided, the largest first where that is too much, and what is open."""
+    judged = [*weighing.comparisons, *weighing.tested]
+    if len(judged) <= MOST_ROWS:
+        return judged
+    decided = [each for each in judged if each.verdict in ("slower", "faster")]
+    largest = sorted(decided, key=lambda each: (each.metric != weighing.metric, -abs(each.effect or 0.0)))
+    still_open = [each for each in weighing.comparisons if each.verdict == "cannot_tell"]
+    chosen = [*largest, *still_open, *judged][:MOST_ROWS]
+    return [each for each in judged if each in chosen]
+
+
+def _row_names(weighing: Weighing) -> dict[tuple[str, str], str]:
+    """What each contrast is called in its row; a number of a table is named with its column."""
+    found = weighing.comparisons
+    short = names_of(found).rest if len(found) > 1 else [safe_text(each.level) for each in found]
+    named = level_names(short, weighing.by)
+    return {(each.level, each.against): named.get(one, one) for each, one in zip(found, short, strict=True)}
+
+
+def _guessed(weighing: Weighing) -> list[str]:
+    """Which way is better, where neither the name of the metric nor the user says it."""
+    return [direction_text([each for each in weighing.comparisons[:1] if not each.direction.settled])]
+
+
+def _first_doubts(weighing: Weighing, width: int) -> list[str]:
+    """What taints the answer, and how much of the plan it rests on; the rest is in the long form."""
+    told = [f"tainted: {taint}" for taint in taints(weighing)]
+    told += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
+    told += [medians_disagree(each) for each in weighing.comparisons if _other_way(each)]
+    if len(told) > MOST_DOUBTS:
+        told = [*told[:MOST_DOUBTS], f"{len(told) - MOST_DOUBTS} more of this kind: -v"]
+    if weighing.comparisons and not is_complete(weighing.counts):
+        told.append(counts_text(weighing.counts))
+    return _hanging_each(told, width)
+
+
+def _other_way(each: Comparison) -> bool:
+    """Whether the two medians stand in the row as if the effect had the other sign."""
+    if each.ours is None or each.theirs is None or each.effect is None:
+        return False
+    return bool(medians_disagree(each)) and (each.ours.value - each.theirs.value) * each.effect < 0
+
+
+def _all_else(weighing: Weighing, width: int) -> list[str]:
+    """What was asked, what could have been seen, the metrics that are not tested, and everything there is to doubt."""
+    seen = {safe_text(each.level): (sensitivity_of(each), floor_of(each)) for each in weighing.comparisons}
+    alike = len(set(seen.values())) == 1
+    lines = ["", *wrap(f"question: {safe_text(weighing.question)}", width, indent="  ")]
+    for level, (smallest, noise) in list(seen.items())[: 1 if alike else None]:
+        of = "" if alike else f"{level}: "
+        lines += _hanging(f"{of}smallest effect this run could have seen: {smallest}", width)
+        lines += _hanging(f"{of}two runs of the same thing differ by: {noise}", width)
+    lines += _hanging_each([direction_text([*weighing.comparisons, *weighing.tested])], width)
+    lines += _hanging_each([*costs_of(weighing), *map(interaction_sentence, weighing.interactions)], width)
+    return [*lines, *_supporting(weighing.others, width), *_gpu_lines(weighing, width), *_doubts(weighing, width)]
 
 
 def costs_of(weighing: Weighing) -> list[str]:
@@ -336,11 +382,18 @@ def _whole_rows(
     width: int,
     paint: Callable[[int, int], Paint | None] = lambda row, column: None,
     indent: str = "",
+    drop: int | None = None,
 ) -> str:
-    """A table with nothing cut off; where it is too wide, each row flows over as many lines as it takes."""
-    aligned = table(rows, headers, ANY_WIDTH, indent=indent)
-    if max(map(display_width, aligned.splitlines())) <= width:
-        return table(rows, headers, ANY_WIDTH, indent=indent, paint=paint)
+    """A table with nothing cut off; where it is too wide, without the column `drop`, and where that is not enough each
+    row flows over as many lines as it takes.
+    """
+    wanted = [(rows, headers, paint)]
+    if drop is not None:
+        fewer = [[*row[:drop], *row[drop + 1 :]] for row in rows]
+        wanted.append((fewer, [*headers[:drop], *headers[drop + 1 :]], lambda row, at: paint(row, at + (at >= drop))))
+    for its, heads, painter in wanted:
+        if max(map(display_width, table(its, heads, ANY_WIDTH, indent=indent).splitlines())) <= width:
+            return table(its, heads, ANY_WIDTH, indent=indent, paint=painter)
     lines = wrap(f"{', '.join(headers)}:", width, indent="  ") if headers else []
     for number, row in enumerate(rows):
         chunks = [Chunk(cell, paint=paint(number, column)) for column, cell in enumerate(row) if cell]

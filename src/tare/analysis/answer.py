@@ -1,0 +1,95 @@
+"""The answer to a question as sentences with a subject: of one contrast with its figure, of several by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tare.analysis.model import Comparison, Weighing, Word
+from tare.analysis.sentences import begun, claim_of, contrast_sentence, plain_word
+from tare.base.text import safe_text
+from tare.records.model import grouped
+
+MOST_NAMES = 3  # that a sentence can hold
+_ORDER: tuple[Word, ...] = ("slower", "faster", "equivalent", "cannot_tell")
+_WORKLOAD_AND_PLATFORM = re.compile(r"(.+) (?:in|on) (bare metal|\S+)")
+
+
+def answer(weighing: Weighing) -> str:
+    """What was found, who is what; nothing where nothing is compared."""
+    found = weighing.comparisons
+    if not found:
+        return ""
+    if len(found) > 1:
+        return " ".join(_of_several(found))
+    told = [contrast_sentence(found[0])]
+    decided = [each for each in weighing.tested if each.verdict in ("slower", "faster")]
+    for word, its in grouped(decided, lambda each: plain_word(each, each.verdict)).items():
+        told.append(f"{word.capitalize()}: {', '.join(each.called for each in its)}.")
+    return " ".join(told)
+
+
+@dataclass(frozen=True)
+class Names:
+    """What contrasts are called beside each other, without what all of them have."""
+
+    subject: str  # what all levels have and no baseline has; empty where the levels differ in it
+    baseline: str
+    rest: tuple[str, ...]  # of each contrast
+
+
+def names_of(found: Sequence[Comparison]) -> Names:
+    """`docker`, `bare`, and `batch 16`, `batch 64`."""
+    levels, baselines = [_parts(each.level) for each in found], [_parts(each.against) for each in found]
+    of_levels, of_baselines = _common(levels), _common(baselines)
+    subject = [part for part in of_levels if part not in of_baselines]
+    baseline = [part for part in of_baselines if part not in of_levels]
+    rest = [", ".join(part for part in parts if part not in of_levels) for parts in levels]
+    if not all(rest) or len(set(rest)) < len(rest):
+        return Names("", ", ".join(baseline), tuple(safe_text(each.level) for each in found))
+    return Names(", ".join(subject), ", ".join(baseline) or "the baseline", tuple(rest))
+
+
+def _parts(label: str) -> list[str]:
+    """`LeNet-5 training in docker, 2 workers` as three."""
+    first, *others = safe_text(label).split(", ")
+    both = _WORKLOAD_AND_PLATFORM.fullmatch(first)
+    return [*(both.groups() if both else (first,)), *others]
+
+
+def _common(several: Sequence[Sequence[str]]) -> list[str]:
+    return [part for part in several[0] if all(part in parts for parts in several)]
+
+
+def _of_several(found: Sequence[Comparison]) -> list[str]:
+    names = names_of(found)
+    called = dict(zip(((each.level, each.against) for each in found), names.rest, strict=True))
+    told = []
+    for word in _ORDER:
+        held = [each for each in found if each.verdict == word]
+        if not held:
+            continue
+        its = some_names([called[each.level, each.against] for each in held])
+        who, where = (names.subject, f" with {its}") if names.subject else (its, "")
+        than = f" than {names.baseline}{where}"
+        several = not names.subject and len(held) > 1
+        told.append(f"{begun(_claim(held, who, than, several))} ({held[0].called}).")
+    return told
+
+
+def _claim(held: Sequence[Comparison], who: str, than: str, several: bool) -> str:
+    """Of contrasts with one word: whether a difference within the margin is sure is told in their rows."""
+    first = held[0]
+    if first.verdict == "cannot_tell" and all(each.effect is None for each in held):
+        return f"{who} {'were' if several else 'was'} not compared{than.replace(' than ', ' with ', 1)}"
+    return claim_of(first, who, than, than.replace(" than ", " as ", 1), several=several, sign=False)
+
+
+def some_names(names: Sequence[str]) -> str:
+    """`a, b and c`, or `a, b, c and 7 more`; with semicolons where names have commas."""
+    between = "; " if any("," in name for name in names) else ", "
+    if len(names) > MOST_NAMES:
+        return f"{between.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
+    *first, last = names
+    return f"{between.join(first)} and {last}" if first else last

@@ -1,0 +1,128 @@
+"""Over kept stores: whatever verb shows a difference shows the effect that `compare` finds, with its interval."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tare.analysis.model import Comparison
+from tare.analysis.resources.energy import EnergyDifference, energy_findings
+from tare.analysis.resources.tenants import sharing
+from tare.analysis.sentences import weighing_json
+from tare.analysis.weighing import weigh
+from tare.base.errors import StudyError
+from tare.records.store import Store
+from tare.records.unpack import each_pack_once
+from tare.report.export import as_markdown
+from tare.report.html import page
+from tare.report.text.analyse import difference_sentence, energy_text, sharing_text
+from tare.report.text.verdict import verdict_text
+
+KEPT = Path(__file__).parents[3] / "studies-results"
+QUICK = {  # a store for each kind of answer: several levels, energy, tenants, a server, unlike work, one trial a side
+    "cpu2/s0-colocation", "cpu2/s1-workers", "cpu2/s3-batch", "h200/llm-batch-energy", "h200/llm-container-tax",
+    "h200/s0-phase-breakup", "h200/s3-predict", "h200/serve-knee",
+}  # fmt: skip
+NAMES = sorted(f"{path.parent.name}/{path.stem}" for path in KEPT.glob("*/*.tare"))
+ALLOWED = {  # what may hold a per cent without an interval, and why; this list only shrinks
+    r"the two medians alone differ by": "it tells why a row's medians look unlike its effect, and claims nothing",
+    r"mean step.* is .*, the median step": "what a metric hides is a doubt: it takes a word away and gives none",
+    r"are worse than|were worse than": "the same",
+    r"a whole epoch is": "the same",
+    r"does not exceed the noise": "it says that nothing is claimed",
+    r"time changes by .* and power by": "a chart's caption on medians of power modes, which no contrast covers yet",
+    r"a trial began|minutes|drift": "a note on the order of the trials",
+}
+
+SIGNED = re.compile(r"(?<![\w.\[,])[+-]\d[\d.,]* %")
+VALUE = re.compile(r"(?<![\w.])([+-]?\d[\d.,]*) ?([^\W\d][\w/°]*|%)? \[([+-]?\d[\d.,]*), ([+-]?\d[\d.,]*)\]")
+
+
+@pytest.fixture(params=[name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in NAMES])
+def store(request: pytest.FixtureRequest) -> Iterator[Store]:
+    with each_pack_once(), Store.open(KEPT / f"{request.param}.tare") as opened:
+        yield opened
+
+
+def test_every_verb_shows_the_same_answer(store: Store) -> None:
+    weighing = weigh(store)
+    found = [*weighing.comparisons, *weighing.tested, *weighing.others]
+    texts = [verdict_text(weighing, 1000, verbose=verbose) for verbose in (False, True)]
+    texts += list(_told(json.loads(json.dumps(weighing_json(weighing), default=str))))
+    texts.append(as_markdown(page(weighing, store.records(), "", "", (), None)).replace("\\[", "["))
+    differences = _energy(store)
+    if differences:
+        texts += [energy_text(energy_findings(store), 1000), *map(difference_sentence, differences)]
+        _same_effects(found, [each.contrast for each in differences])
+        for metric in {each.contrast.metric for each in differences}:
+            asked = weigh(store, metric=metric).comparisons
+            _same_effects(asked, [each.contrast for each in differences if each.contrast.metric == metric])
+    if any(str(record.settings.get("tenants", 1)) != "1" for record in store.records()):
+        texts.append(_tenants(store))
+    for text in texts:
+        _has_intervals(text)
+        _in_one_unit(text)
+    for each in found:
+        _agrees_with_its_row(each, texts[1])
+
+
+def _energy(store: Store) -> tuple[EnergyDifference, ...]:
+    try:
+        return energy_findings(store).differences
+    except StudyError:
+        return ()
+
+
+def _tenants(store: Store) -> str:
+    """The measured tenant beside others, against alone: the same trials as a comparison of the levels of tenants."""
+    try:
+        shared, asked = sharing(store.records()), weigh(store, by="tenants", against="1", metric="step_s")
+    except StudyError:
+        return ""
+    effects = {round(each.effect, 12) for each in asked.comparisons if each.effect is not None}
+    measured = [one.slowdowns[0].effect for one in shared if one.slowdowns]
+    assert measured and {round(each, 12) for each in measured if each is not None} <= effects
+    return sharing_text(shared, 1000)
+
+
+def _told(data: object) -> Iterator[str]:
+    """Every sentence of a JSON document."""
+    if isinstance(data, str):
+        yield data
+    for each in data.values() if isinstance(data, dict) else data if isinstance(data, list) else ():
+        yield from _told(each)
+
+
+def _same_effects(ours: list[Comparison] | tuple[Comparison, ...], others: list[Comparison]) -> None:
+    known = {(each.metric, each.level, each.against): each for each in ours}
+    for each in others:
+        if (same := known.get((each.metric, each.level, each.against))) is not None:
+            assert each.effect == pytest.approx(same.effect, abs=1e-12), (each.metric, each.level, each.against)
+
+
+def _has_intervals(text: str) -> None:
+    for sentence in re.split(r"\n|(?<=\.) (?=[A-Z])", text):
+        if any(re.search(pattern, sentence) for pattern in ALLOWED):
+            continue
+        for figure in SIGNED.finditer(sentence):
+            rest = sentence[figure.end() :]
+            assert "[" in rest or "too small for" in rest, f"{figure[0]} has no interval: {sentence}"
+
+
+def _in_one_unit(text: str) -> None:
+    for number, unit, low, high in VALUE.findall(text):
+        value, least, most = (float(each.replace(",", "")) for each in (number, low, high))
+        assert least <= value <= most, f"{number} {unit} [{low}, {high}]"
+
+
+def _agrees_with_its_row(each: Comparison, text: str) -> None:
+    """Two medians in a row that say the opposite of its effect are explained below it."""
+    if not each.sure or each.ours is None or each.theirs is None or each.effect is None:
+        return
+    alone = each.ours.value / each.theirs.value - 1
+    if alone * each.effect < 0 and abs(alone - each.effect) >= 0.01:
+        assert f"{each.level}: the two medians alone" in text, (each.metric, each.level, alone, each.effect)
