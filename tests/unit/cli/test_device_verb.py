@@ -81,7 +81,7 @@ def test_restore_plans_first_and_then_puts_back(xavier: Kernel):
     assert json.loads(said("status", "--json"))["changed"] == 1
     assert json.loads(said("restore", "--json"))["clean"]
     assert json.loads(said("status", "--json")) | {"device": ""} == {
-        "device": "", "changed": 0, "knobs": [], "problems": [],
+        "schema_version": 1, "device": "", "changed": 0, "knobs": [], "problems": [],
     }  # fmt: skip
     assert xavier.read("/sys/devices/system/cpu/online") == "0-7\n"
 
@@ -123,7 +123,7 @@ def test_a_driver_that_takes_any_clock_says_from_where_to_where(tmp_path: Path):
 def test_a_nano_and_a_device_with_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert supported(LocalHost(root=nano(tmp_path)))["modes"] == ["MAXN", "5W"]
     monkeypatch.setattr(hosts, "LocalHost", FakeHost)
-    assert json.loads(said("modes", "--json")) == {"modes": [], "values": {}, "combinations": None}
+    assert json.loads(said("modes", "--json")) == {"schema_version": 1, "modes": [], "values": {}, "combinations": None}
     assert said("modes") == ""
 
 

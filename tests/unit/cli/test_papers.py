@@ -63,7 +63,7 @@ def test_claims_take_a_folder_of_stores_and_packs(results, tmp_path):
 def test_folders_and_packs_are_read_alike_and_each_machine_is_a_column(results):
     found = json.loads(tare("papers", "tables", "s0", results, "--json"))
 
-    assert set(found) == {"paper", "machines", "rows", "claims", "layers"}
+    assert set(found) == {"schema_version", "paper", "machines", "rows", "claims", "layers"}
     assert [each["name"] for each in found["machines"]] == ["cpu2", "h200"]
     assert found["machines"][0]["device"] == "Neoverse-N1, 2 cores, 8.00 GiB, kernel 6.18.0"
     row = found["rows"][0]
