@@ -341,6 +341,8 @@ READERS: Mapping[str, Callable[[Path], dict[str, list[str | None]]]] = {
 # tare's own export
 
 _OWN = ("trial", "attempt", "block", "position", "twin", "state", "traced")
+# A spreadsheet would run what begins so (faults.md S22); one for Chinese or Japanese takes the wide signs as well.
+FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _SETTING, _METRIC, _DESIGN = "setting.", "metric.", "design"
 
 
@@ -397,7 +399,7 @@ def _exported(row: Mapping[str, str | None]) -> Record:
 
 def _setting(cell: str) -> Any:
     """As it was before it became text; a quote that keeps a spreadsheet from running it goes."""
-    if cell.startswith("'") and cell[1:2] in "=+-@":
+    if cell.startswith("'") and cell[1:].startswith(FORMULA):
         return cell[1:]
     try:
         return json.loads(cell)

@@ -15,7 +15,7 @@ from tare.api.running import load_study, needs_of, needs_of_study, sensitivity
 from tare.base.errors import NothingLeft, ObstacleError, cannot_run
 from tare.base.host import LocalHost
 from tare.base.installed import other_tares
-from tare.base.text import count_text
+from tare.base.text import count_text, safe_text
 from tare.cli.scaffold import Verb, json_option, need, print_json, python_option, say, scale_option, trust_option, width
 from tare.parts.find import KINDS, Kind, find, names
 from tare.studies.model import Study
@@ -141,7 +141,7 @@ def _tell_suspects(image: str, found: Suspects, as_json: bool) -> None:
     if as_json:
         print_json({"image": image, **suspects_json(found)})
         return
-    click.echo(f"{image}: {count_text(len(suspects), 'suspect')} (nothing was run)")
+    click.echo(f"{safe_text(image)}: {count_text(len(suspects), 'suspect')} (nothing was run)")
     for name, each in suspects.items():
         cure = f" Cure: {each.cure}" * (name in found.offered())
         _line("-", f"{name} ({titles[name]})", f"{each.evidence}{cure}")
@@ -165,7 +165,7 @@ def _check_study(path: Path, study: Study, as_json: bool) -> None:
     if checked.blocked:
         raise cannot_run(str(path), checked.blocked)
     if not as_json:
-        click.echo(f"{path}: this device can run it{', but for:' if study.left_out else '.'}")
+        click.echo(f"{safe_text(path)}: this device can run it{', but for:' if study.left_out else '.'}")
         for sentence in study.left_out:
             _line("no", "not measured here", str(sentence))
 

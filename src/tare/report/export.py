@@ -18,6 +18,7 @@ from tare.analysis.cells import KEPT_BACK
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import weighing_json
+from tare.analysis.table import FORMULA
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.base.text import safe_text
@@ -157,7 +158,6 @@ def _cells(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
 _FIRST = ("trial", "attempt", "study", "block", "position", "twin", "state", "reasons", "started_utc", "traced")
 # Of a study, for whoever judges its trials.
 DESIGN = ("study", "platform", "workload", "control", "repeat", "design", "compare")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would run what begins so (faults.md S22)
 
 
 def trial_rows(
@@ -203,7 +203,7 @@ def _cell(value: Any) -> Any:
     if isinstance(value, int | float):
         return repr(value if isinstance(value, int) else float(value))  # numpy's write their own name
     text = _text(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def _text(value: Any) -> str:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import some_weighings as some
 from hostile import PAYLOADS, hostile_sample
 from pretended_run import new_store, run
+from tare.analysis.table import FORMULA, exported_trials
 from tare.cli import tare
 from tare.report.export import as_csv, as_latex, as_markdown, write_parquet
 from tare.report.html import Page, page
@@ -71,6 +72,28 @@ def test_a_latex_table_is_for_one_column_or_two_with_its_doubts_below_it() -> No
     assert r"slower\textsuperscript{a,b} &" in one
     assert r"\textsuperscript{a}throttling differs; \textsuperscript{b}mean and median disagree" in one
     assert r"& $-$3.1 \% &" in one
+
+
+@pytest.mark.parametrize("sign", FORMULA)
+def test_what_a_spreadsheet_would_run_is_quoted_and_read_back_as_it_was(sign: str, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    records = [replace(each, settings={**each.settings, "platform": f"{sign}1+1"}) for each in some.records()]
+    (tmp_path / "t.csv").write_text(as_csv(records))
+    rows = list(csv.DictReader(io.StringIO(as_csv(records), newline="")))
+    assert {row["setting.platform"] for row in rows} == {f"'{sign}1+1"}
+    found = exported_trials(tmp_path / "t.csv")
+    assert found is not None
+    assert {each.settings["platform"] for each in found.records()} == {f"{sign}1+1"}
+
+
+def test_what_is_said_of_a_store_cannot_turn_the_direction_of_reading(tmp_path: Path) -> None:
+    with new_store(tmp_path / "a\u202eb", []):
+        pass
+    done = CliRunner().invoke(tare, ["store", "check", str(tmp_path / "a\u202eb")])
+    assert done.exit_code == 0
+    assert "\u202e" not in done.output
+    assert "every sealed trial is whole" in done.output
 
 
 def test_csv_has_one_row_a_trial_and_nothing_that_a_spreadsheet_would_run() -> None:

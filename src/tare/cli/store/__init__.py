@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tare.base.errors import StoreError
+from tare.base.text import safe_text
 from tare.cli.scaffold import STORE, Verbs, json_option, output_option, print_json, say
 from tare.cli.store.verify import verify
 
@@ -46,7 +47,9 @@ def merge(into: Path, others: tuple[Path, ...], as_json: bool) -> None:
     if as_json:
         print_json({"store": str(into), **asdict(found)})
     else:
-        click.echo(f"{into}: {count_text(len(found.copied), 'trial')} copied, {len(found.there)} there already.")
+        click.echo(
+            f"{safe_text(into)}: {count_text(len(found.copied), 'trial')} copied, {len(found.there)} there already."
+        )
     for sentence in found.notes:
         say(sentence)
     if found.refused:
@@ -100,7 +103,7 @@ def check(store: Path, as_json: bool) -> None:
     if problems:
         raise StoreError("\n".join(problems))
     if not as_json:
-        click.echo(f"{store}: every sealed trial is whole.")
+        click.echo(f"{safe_text(store)}: every sealed trial is whole.")
 
 
 command.add_command(verify, "verify")
