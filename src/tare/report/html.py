@@ -247,13 +247,23 @@ def _sides(comparison: Comparison) -> tuple[str, str]:
     return (bad, good) if comparison.direction.rises else (good, bad)
 
 
-def _machine(device: Mapping[str, Any]) -> str:
-    """`Neoverse-N1, 2 cores`: enough to tell the reports of two machines apart."""
+def _machine(device: Mapping[str, Any], records: Sequence[Record]) -> str:
+    """`NVIDIA H200, Neoverse-N1, 2 cores`: enough to tell the reports of two machines apart."""
     named = device.get("board") or device.get("gpu") or cpu_text(str(device.get("cpu") or device.get("machine", "")))
     cores = device.get("cores")
-    return ", ".join(
-        [*([str(named)] if named else []), *([count_text(cores, "core")] if isinstance(cores, int) else [])]
-    )
+    told = [*_gpus(records), str(named), count_text(cores, "core") if isinstance(cores, int) else ""]
+    return ", ".join(dict.fromkeys(filter(None, told)))
+
+
+def _gpus(records: Sequence[Record]) -> list[str]:
+    """The GPUs that the workloads saw."""
+    found = []
+    for record in records:
+        facts: Any = record.facts
+        for name in ("inside", "torch", "gpu", "name"):
+            facts = facts.get(name) if isinstance(facts, Mapping) else None
+        found += [facts] if isinstance(facts, str) else []
+    return list(dict.fromkeys(found))
 
 
 def page(
@@ -306,7 +316,7 @@ def page(
         interactions=tuple(map(interaction_sentence, weighing.interactions)),
         direction=direction_text([*weighing.comparisons, *weighing.tested]),
         sides=_sides(weighing.comparisons[0]) if weighing.comparisons else None,
-        machine=_machine(weighing.facts.get("device", weighing.facts)),
+        machine=_machine(weighing.facts.get("device", weighing.facts), records),
         taints=tuple(taints(weighing)),
         differences=tuple(difference_text(each) for each in weighing.differences if not each.matters),
         parity=parity_sentence(weighing, shown, records),

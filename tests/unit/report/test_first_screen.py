@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from some_weighings import comparison, weighing
+from some_weighings import comparison, records, weighing
 from tare.analysis.model import Comparison, Direction, Measurement
 from tare.analysis.work import Place
 from tare.report.evidence import ReportRow
 from tare.report.following import Source, next_steps
+from tare.report.html import page
 from tare.report.panels import Axis, answer_line, effect_plot
 
 
@@ -86,3 +87,11 @@ def test_the_headline_of_levels_that_are_all_slower_or_faster_says_by_how_much(e
     places["bare"] = Place("", "2 cores", (("cores", "2 cores"),))
 
     assert answer_line(weighing(comparisons=tuple(found)), places)[:2] == (word, says)
+
+
+def test_the_masthead_names_the_gpu() -> None:
+    """`Intel(R) Xeon(R) Processor, 16 cores` stood on every page of an H200."""
+    inside = {"torch": {"gpu": {"name": "NVIDIA H200"}}}
+    on_gpu = [replace(each, facts={**each.facts, "inside": inside}) for each in records()]
+    assert page(weighing(), on_gpu, "", "", ()).machine.startswith("NVIDIA H200, ")
+    assert "NVIDIA" not in page(weighing(), records(), "", "", ()).machine
