@@ -17,11 +17,11 @@ FIGURES = (WHOLE, COVERED, AT_ONCE)
 
 
 def outside_metrics(marks: Sequence[Mark], facts: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds from outside, without those in which the device itself held the job back; seconds in which a step was
-    going on; and how many were, on average.
+    """Of a program that is not tare's own: seconds from outside, less those in which the device itself held the job
+    back; seconds in which a step was going on; and how many were, on average.
     """
     seen = facts.get(FACT)
-    if not isinstance(seen, Mapping):
+    if not isinstance(seen, Mapping) or not seen["judges"]:
         return {}
     windows = windows_of(facts)
     spent_s = float(seen["seconds"]) if windows is None else float((windows.end_ns - windows.begin_ns).sum()) / 1e9

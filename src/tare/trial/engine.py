@@ -498,7 +498,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     state.result, state.outcome, state.marks = measured.result, measured.outcome, measured.marks
     if measured.outside is not None and not beside:
         start_ns = state.result.get("start_ns", measured.outside["end_ns"])
-        state.facts["outside"] = begun_earlier(measured.outside, start_ns)
+        judges = not measured.workload.reports  # a program of tare's marks what it does: an open loop waits beside it
+        state.facts["outside"] = {**begun_earlier(measured.outside, start_ns), "judges": judges}
     state.series, state.channels = read_spool(spool), read_channels(spool)
     state.readings = {channel: list(values) for channel, (_, values) in state.series.items()}
     state.facts |= {"counted": state.result} | ({"counted_beside": [each.result for each in beside]} if beside else {})
