@@ -16,7 +16,7 @@ from tare.analysis.labels import LABEL, text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.observations import records_of
-from tare.analysis.outside import Pair, contradicted, held_to_it, of_whole_runs
+from tare.analysis.outside import JUDGED, Pair, contradicted, held_to_it, of_whole_runs
 from tare.analysis.parity import (
     INFERENCE,
     differences,
@@ -264,7 +264,8 @@ def weigh(
     found = {(each.level, each.against): _differences(selected, each) for each in judged}
     comparisons = tuple(work.on(_tainted(selected, each, found[each.level, each.against])) for each in judged)
     used, values = selected.used, selected.measurements()
-    others, skipped = _beside(selected, work, {selected.metric, *(each.metric for each in further)})
+    unshown = {selected.metric, *(each.metric for each in further), *(JUDGED if of.refused else ())}
+    others, skipped = _beside(selected, work, unshown)
     stop_note, met = _stop_rule(selected, comparisons)
     return Weighing(
         study=_study_name(store.study, selected.attempts),

@@ -40,6 +40,7 @@ def test_a_forged_gain_is_judged_by_the_time_from_outside(world: str, forged: st
     assert is_refused(found)
     assert (found.metric, only.metric) == ("outside_s", "outside_s")
     assert only.verdict in ("equivalent", "cannot_tell")
+    assert "step_s" not in {each.metric for each in found.others}
     assert only.effect is not None
     assert abs(only.effect) < 0.02
 
