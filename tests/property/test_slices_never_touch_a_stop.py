@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tare.figures.steps import FACT, steps_in, windows_of
+from tare.figures.steps import SLICES, steps_in, windows_of
 from tare.parts.protocols import Mark
 
 lengths = st.lists(st.integers(1, 50), min_size=1, max_size=60)
@@ -26,7 +26,7 @@ def test_a_used_step_overlaps_no_stop(slices, steps, gaps, leave_out, paired):
         at += gaps[number % len(gaps)] - 1
         marks += [Mark(at, "step", "begin", number), Mark(at + length, "step", "end", number)]
         at += length
-    told = {FACT: {"windows_ns": windows, "paired_ns": list(paired), "leave_out": leave_out}}
+    told = {SLICES: {"windows_ns": windows, "paired_ns": list(paired), "leave_out": leave_out}}
     found = steps_in(marks, told)
     of_slice = {}
     for number in np.flatnonzero(~np.isnan(found.seconds["step"])).tolist():

@@ -18,7 +18,7 @@ from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
 from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import median_estimate, outliers
 from tare.base.errors import StudyError, unknown_name
-from tare.base.rulings import UNSLICED_PROBES, Ruling
+from tare.base.rulings import Ruling
 from tare.base.text import natural_key, unit_of
 from tare.base.units import parse_share
 from tare.records.model import (
@@ -56,8 +56,6 @@ class Request:
     declared: bool  # whether factor and baseline are those that the stop rule looked at
     listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
     rises: bool | None = None  # the caller's statement that more of the metric is better; None: its name decides
-    sliced: bool = False  # both sides took turns (`design: slices`)
-    unsliced: tuple[str, ...] = ()  # probes of the study with which they cannot
     cpu_time: bool = False  # the study declares that CPU time is judged too
 
     @property
@@ -97,10 +95,6 @@ def request(
         declared=factor == its_factor and against in (None, text(its_against)),
         listed=tuple(listed_levels(study, factor)),
         rises=rises,
-        sliced="slices" in _mapping(study.get("design")),
-        unsliced=tuple(
-            name for each in _list(study.get("probes")) if (name := level_name(each)[0]).startswith(UNSLICED_PROBES)
-        ),
         cpu_time=_mapping(study.get("design")).get("cpu_time") is True,
     )
 

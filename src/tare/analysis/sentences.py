@@ -48,16 +48,12 @@ LOOKING = (
 )
 
 
-def noisy(*, sliceable: bool, needs: Sequence[str] = (), of: Sequence[str] = ()) -> str:
-    """What helps against noise; `needs`: what slices need of this study; `of`: the levels, where it is not all."""
-    slices = "`design: slices` in a study (`tare weigh --design slices`) lets both sides take turns in fractions of a "
-    slices += f"second, so that both meet the same noise{''.join(f', which needs {each}' for each in needs[:1])}"
-    slices += "".join(f" and {each}" for each in needs[1:])
+def noisy(of: Sequence[str] = ()) -> str:
+    """What helps against noise; `of`: the levels, where it is not all."""
     which = f" of {'; '.join(of)}" if of else ""
-    first = f"{slices}; " if sliceable else ""
     return (
-        f"the noise of this machine hides the answer{which}: {first}`--cpu-time` judges what it "
-        "leaves alone. See docs/how-to/measure-on-a-noisy-machine.md."
+        f"the noise of this machine hides the answer{which}: `--cpu-time` judges what it leaves alone. "
+        "See docs/how-to/measure-on-a-noisy-machine.md."
     )
 
 
@@ -180,25 +176,15 @@ def not_a_ratio(metric: str, trials: int) -> str:
     return f"{metric} is zero in {counted(trials, 'trial')}, so it is not compared: a ratio needs more than zero."
 
 
-def in_slices(told: Sequence[Mapping[str, Any]]) -> list[str]:
+def in_turns(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """How trials took turns, from what their records tell; nothing where none did."""
-    if not told:
-        return []
-    told = list(
-        {tuple(each["paired_ns"]): each for each in told}.values()
-    )  # all sides of a block tell of the same rounds
-    lengths = sorted({round(each["length_s"] * 1e3) for each in told})
-    span = " to ".join(str(each) for each in dict.fromkeys((lengths[0], lengths[-1])))
-    text = f"the sides took turns in slices of {span} ms"
-    rounds = sum(each["rounds"] for each in told)
-    if any("left_out_ns" in each for each in told):
-        loud = sum(len(each.get("left_out_ns", ())) for each in told)
-        text += (
-            f"; {loud} of {rounds} rounds were left out, for others took more than the declared share of the CPU time"
-        )
-    shares = [each["others_share"] for each in told if "others_share" in each]
-    text += f"; others took {share_text(sum(shares) / len(shares))} of the CPU time in the mean" if shares else ""
-    return [f"{text}. Start-up and the whole run are timed without the stops."]
+    turns = {(each["turns"]["steps"], each["turns"]["count"]) for each in facts if "turns" in each}
+    told = [f"the sides took turns of {steps:,} steps, {count:,} in a pair" for steps, count in sorted(turns)]
+    lengths = sorted({round(each["slices"]["length_s"] * 1e3) for each in facts if "slices" in each})
+    if lengths:
+        span = " to ".join(str(each) for each in dict.fromkeys((lengths[0], lengths[-1])))
+        told.append(f"the sides took turns in slices of {span} ms")
+    return [f"{each}. Start-up and the whole run are timed without the stops." for each in told]
 
 
 def run_again(count: int) -> str:

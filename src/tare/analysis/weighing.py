@@ -66,7 +66,7 @@ from tare.analysis.table import (
 from tare.analysis.work import Work, like_work, with_doubts
 from tare.base.declare import before
 from tare.base.errors import StudyError
-from tare.base.rulings import UNSLICED_WORKLOADS, WAITS_FOR_GPU, Ruling, read_rulings
+from tare.base.rulings import Ruling, read_rulings
 from tare.base.text import estimate_texts, script_and_options
 from tare.records.model import TYPE, Record, State
 
@@ -553,16 +553,9 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
     notes += _why_whole(selected)
     notes += _as_root(levels)
     hidden = [each.level for each in judged if (each.more_trials or 0) > sentences.MANY_BLOCKS]
-    if hidden and not selected.request.sliced:
-        given = [record.settings for record in selected.used]
-        sliceable = not any(each.get("workload") in UNSLICED_WORKLOADS for each in given)
-        on_gpu = any(str(each.get("workload.device")).startswith("cuda") for each in given)
-        synced = all(each.get("workload.timing") == "sync" or each.get("workload") in WAITS_FOR_GPU for each in given)
-        probes = " and ".join(selected.request.unsliced)
-        needs = [f"`probes:` without {probes}"] * bool(probes) + ["`timing: sync`"] * (on_gpu and not synced)
-        of = hidden if len(hidden) < len(judged) else ()
-        notes.append(sentences.noisy(sliceable=sliceable, needs=needs, of=of))
-    notes += sentences.in_slices([each.facts["slices"] for each in selected.used if "slices" in each.facts])
+    if hidden:
+        notes.append(sentences.noisy(hidden if len(hidden) < len(judged) else ()))
+    notes += sentences.in_turns([each.facts for each in selected.used])
     if _of_processors(selected):
         notes.append(sentences.CPU_TIME)
     found = [stall_parts(selected.used), malloc_lottery(selected.attempts), drift(values)]

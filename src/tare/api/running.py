@@ -451,8 +451,9 @@ def run_into(
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
     from tare.fleet.local import owned_device, run_study
-    from tare.plan.check import check, may_help, possible, room_obstacles
+    from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
+    from tare.plan.turning import thinned
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
 
@@ -470,6 +471,8 @@ def run_into(
     if not (folder / "store.json").exists():  # a run that goes on announces what is left of it
         tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
+        if any("turns" in record.facts for record in store.records()):
+            planned = thinned(planned)
         refuse_silent_changes(store, study, planned, accept_changes, adding)
         refuse_mixing(store, host, planned, accept_changes)
         refuse_moved_images(store, host, planned)
@@ -479,7 +482,7 @@ def run_into(
         if enough is None:
             say(sensitivity(study))
         time.sleep(max(0.0, LEAST_S - (time.monotonic() - began_s)))
-        if first and (busy := advice(before, glance(), slices=may_help(study, its_cells), strict=study.design.strict)):
+        if first and (busy := advice(before, glance(), strict=study.design.strict)):
             say(busy)
         watcher = progress_on() if progress else progress_on(io.StringIO())
         owned = partial(owned_device, wait_s=wait_s)

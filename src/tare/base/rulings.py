@@ -19,11 +19,6 @@ WEIGHTS: dict[Weight, str] = {
     "note": "worth knowing; no doubt on the figures",
 }
 LEGACY = "legacy"
-# What `design: slices` refuses, and is therefore not recommended for: workloads that time themselves, with the stops in
-# it, and the first letters of probes that measure the whole device.
-UNSLICED_WORKLOADS = ("torch_infer", "loadgen", "server")
-WAITS_FOR_GPU = ("generate",)  # after each step, whatever its settings
-UNSLICED_PROBES = ("power_", "external", "gpu")
 
 CODES: dict[str, str] = {
     # How a trial ended.
@@ -50,9 +45,8 @@ CODES: dict[str, str] = {
     "tenants.never-together": "the tenants never worked at the same time",
     "tenants.few-steps": "too few steps lie in the time in which all tenants worked",
     "tenants.alone": "a workload without marked steps was not accompanied for all of its time",
-    "slices.partner": "another side of a block in slices failed, and this one was stopped with it",
-    "slices.no-steps": "a trial in slices marked no steps: the whole run is timed, without the stops",
-    "slices.few-steps": "too few steps of a trial in slices were touched by no stop",
+    "turns.partner": "the side that took turns with this one ended before its last turn, and this one with it",
+    "turns.incomplete": "a side ended before its last turn: every pair of a study does as many turns",
     "marks.lost": "the mark buffer was full",
     "marks.sum": "the parts of the steps are longer than the steps",
     "script.marking-failed": "a fault in tare ended the marking of the user's script",
@@ -233,8 +227,6 @@ CODES: dict[str, str] = {
     "host.not-asked": "the host did not answer",
     "plan.inner-platform": "whether a platform works inside another shows only once that one is open",
     "plan.blocks-for-family": "several comparisons are corrected together, which takes more blocks",
-    "slices.gpu": "a program in slices uses a GPU, whose queued work goes on while it is stopped",
-    "slices.refused": "`design: slices` cannot stop and resume a part of this study",
     "plan.few-blocks-for-family": "too few blocks for the corrected intervals of several comparisons by ranks",
     "plan.few-blocks": "too few blocks for a 95 % interval",
     "plan.one-cell": "there is one cell only, and nothing to compare it with",

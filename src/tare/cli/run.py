@@ -209,8 +209,6 @@ def _run(wanted: Wanted, over: Over) -> Came:
 
     if holds_secret(wanted.study):  # it would lie in a file on every device for as long as the trial runs
         raise StudyError(f"{wanted.study.study} holds a secret, and secrets are not sent to the devices of a fleet.")
-    if wanted.study.design.slices is not None:
-        raise StudyError("`design: slices` is for runs on one device: run it there, without --fleet.")
     if over.inventory is not None and not over.on_slurm:
         plans(wanted.study, _devices(over))  # what is wrong with it is said before anything is started
     with _cluster(over) as (cluster, devices):

@@ -42,7 +42,6 @@ from tare.cli.report import finish
 from tare.cli.scaffold import (
     FOLDER,
     Option,
-    ShareOption,
     as_one,
     json_option,
     margin_option,
@@ -383,13 +382,8 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 @minutes_option
 @click.option(
     "--design",
-    type=click.Choice(["blocks", "slices"]),
-    default="blocks",
-    show_default=True,
-    help="slices: both sides alive at once, in turns of a fraction of a second, for a noisy machine.",
-)
-@click.option(
-    "--quiet", type=ShareOption(), help="In slices: leave out rounds in which others took a larger CPU share."
+    type=click.Choice(["blocks"]),
+    help="blocks: whole runs, one after the other.  [default: turns at the ends of steps, where that can be]",
 )
 @click.option("--cpu-time", is_flag=True, help="Judge the CPU time as well, which leaves out all waiting.")
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
@@ -409,8 +403,7 @@ def command(
     image: str | None,
     against_image: str | None,
     seconds: int | None,
-    design: str,
-    quiet: float | None,
+    design: str | None,
     cpu_time: bool,
     verbose: bool,
     wait_s: float | None,
@@ -443,8 +436,6 @@ def command(
     named = asked.is_own or bool(asked.built_in)
     need(named or not image, "--image needs the command to run in it (-- COMMAND), or --workload.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
-    need(quiet is None or design == "slices", "--quiet is about rounds of slices: add --design slices.")
-    slices = {"slices": {"quiet": quiet} if quiet is not None else {}} if design == "slices" else {}
     refuse_no_images(image, against_image)
     refuse_no_program(work)
     await_device(wait_s or 0.0)
@@ -462,7 +453,7 @@ def command(
             (work, more), folder = at_rates(work, rates, ramp), folder / "blocks"
             lowest, highest = (end(rate for own in rates.values() for rate in own) for end in (min, max))
             say(f"now the sides take turns, in blocks, at rates from {lowest:g}/s to {highest:g}/s:")
-        settings = {**slices, **({"cpu_time": True} if cpu_time else {})}
+        settings = {**({"runs": design} if design else {}), **({"cpu_time": True} if cpu_time else {})}
         study = weigh_study(
             work, levels, against, repeat=repeat, margin=margin, seconds=seconds, design=settings, **more
         )

@@ -50,6 +50,7 @@ class Steps:
     seconds: Mapping[str, Durations]  # NaN also in steps that a profiler watched: they are of no use for times
     warm_up: int  # so many steps are kept apart: epoch 0, or the first tenth; more where a profiler watched early steps
     weight: Durations | None = None  # in slices: how much each step counts in a mean
+    own_mean_s: float | None = None  # in turns: the side's own time over its steps
 
     def mean(self, values: Durations) -> float:
         """The mean of figures of the measured steps, one for each, NaN where a step has none."""
@@ -148,7 +149,9 @@ def step_metrics(steps: Steps) -> dict[str, float]:
         if (early := steps.apart(mark_name)).size:
             metrics[f"epoch0_{metric}"] = float(np.median(early))
     whole = steps.measured("step")
-    if whole.size:
+    if steps.own_mean_s is not None:
+        metrics["step_mean_s"] = steps.own_mean_s
+    elif whole.size:
         metrics["step_mean_s"] = steps.mean(steps.seconds["step"][steps.warm_up :])
     if (first := steps.seconds.get("first_token")) is not None and steps.measured("first_token").size:
         metrics["first_token_mean_s"] = steps.mean(first[steps.warm_up :])
@@ -321,9 +324,9 @@ _MOST_PER_CALL_S = 15e-6  # that the profiler adds; 11 were seen of LeNet-5, 2 t
 def activity_metrics(facts: Mapping[str, Any], step_s: float | None = None) -> dict[str, float]:
     """The shares of a step, and how many kernels, waiting calls and pageable copies it has.
 
-    In slices the window holds stops, in which others have the GPU: nothing is said of it.
+    In turns the window would hold stops, in which others have the GPU: nothing is said of it.
     """
-    found = None if FACT in facts else facts.get(ACTIVITY_FACT)
+    found = None if windows_of(facts) is not None else facts.get(ACTIVITY_FACT)
     if not isinstance(found, Mapping) or "busy_share" not in found:
         return {}
     metrics = {metric: float(found[name]) for name, metric in _SHARES.items() if name in found}
@@ -354,16 +357,28 @@ def _without_the_profiler(shares: Mapping[str, float], found: Mapping[str, Any],
     return {name: share * kept.get(name, 1.0) / (1 - taken) for name, share in shares.items()}
 
 
-# A trial in slices: when its processes ran, which of its steps may be used, and times without the stops.
+# A trial in turns: when its processes ran, which of its steps count, and times without the stops.
 #
-# A sliced trial has this in its record, as the fact `slices`:
+# Its record has this, as the fact `turns`:
+#
+#     steps, count, warm   of a turn; how many turns; those done between the first hold and the first turn
+#     before               all steps that were done before the first turn
+#     done                 how many turns both sides did to their end
+#     by                   what stopped it: `cgroup v2`, `cgroup v1` or `SIGSTOP`
+#     order                its place in each round: 0 where it came first
+#     windows_ns           begin and end of its start-up, of its warm-up, of each turn, and of what was left of its work
+#     synchronous          whether a step is over when its marks say so: not where it leaves work to a GPU
+#
+# Trials of an older tare have the fact `slices`: they were stopped at any moment, and not at the end of a step.
 #
 #     windows_ns   begin and end of each of its slices: taken after it was resumed, and before it was stopped
 #     paired_ns    from when all sides had begun to step until the first had ended: only slices in it are used
-#     left_out_ns  rounds that were not quiet, where the study asks for quiet ones
+#     left_out_ns  rounds that were not quiet, where the study asked for quiet ones
 #     leave_out    so many steps at the begin of a slice are not used
 
-FACT = "slices"
+TURNS, SLICES = "turns", "slices"
+BEFORE_TURNS = 2  # windows: of the start-up and of the warm-up
+APART = ("evaluate", "checkpoint")  # that may lie in a turn, and in no step
 _NO_SPAN = (0, 0)
 
 
@@ -402,8 +417,8 @@ class Windows:
 
 
 def windows_of(facts: Mapping[str, Any]) -> Windows | None:
-    """The slices that a record tells of; None where the trial ran through."""
-    kept = facts.get(FACT)
+    """The turns (or slices) that a record tells of; None where the trial ran through."""
+    kept = facts.get(TURNS) or facts.get(SLICES)
     if not kept or not kept.get("windows_ns"):
         return None
     pairs = np.asarray(kept["windows_ns"], np.int64)
@@ -417,11 +432,41 @@ def windows_of(facts: Mapping[str, Any]) -> Windows | None:
 
 
 def steps_in(marks: Sequence[Mark], facts: Mapping[str, Any]) -> Steps | None:
-    """The steps of a trial; in slices, those that may not be used have no seconds, and the others a weight."""
+    """The steps of a trial; in turns (and in slices), those that do not count have no seconds."""
+    if (told := facts.get(TURNS)) is not None:
+        return _in_turns(marks, facts, told)
     steps, windows = steps_from(marks), windows_of(facts)
     if steps is None or windows is None:
         return steps
     return _sliced(steps, marks, windows)
+
+
+def _in_turns(marks: Sequence[Mark], facts: Mapping[str, Any], told: Mapping[str, Any]) -> Steps | None:
+    """The steps of the turns that all sides did, in the side's own time: no step holds a wait.
+
+    Their mean is the time of these turns over their steps, and no mean of means. It has what a GPU was still doing at
+    the end of a turn, and what lies between steps; evaluations and checkpoints have figures of their own.
+    """
+    own, _ = without_stops(marks, {}, facts)
+    steps = steps_from(own)
+    if steps is None:
+        return None
+    first, count = told["before"], told["done"] * told["steps"]
+    spans = np.asarray(told["windows_ns"], np.int64)
+    turns = np.cumsum(spans[:, 1] - spans[:, 0])[BEFORE_TURNS - 1 : BEFORE_TURNS + told["done"]]
+    place = np.arange(len(steps.numbers))
+    counts = (place >= first) & (place < first + count)
+    hidden = () if told["synchronous"] else [name for name in steps.seconds if not name.startswith("gpu_")]
+    seconds = {name: np.where(counts & (name not in hidden), values, np.nan) for name, values in steps.seconds.items()}
+    if not count or len(turns) <= told["done"]:
+        return replace(steps, seconds=seconds, warm_up=min(first, len(place)))
+    spent_ns = turns[-1] - turns[0] - _inside(intervals(mark_columns(own)).named(*APART), int(turns[0]), int(turns[-1]))
+    return replace(steps, seconds=seconds, warm_up=min(first, len(place)), own_mean_s=float(spent_ns) / 1e9 / count)
+
+
+def _inside(found: Intervals, begin_ns: int, end_ns: int) -> int:
+    """How much of these intervals lies in this span."""
+    return int(np.maximum(np.minimum(found.end_ns, end_ns) - np.maximum(found.begin_ns, begin_ns), 0).sum())
 
 
 def _sliced(steps: Steps, marks: Sequence[Mark], windows: Windows) -> Steps:
@@ -488,16 +533,3 @@ def without_stops(
     moments = {key: int(running_ns(result[key])) for key in ("start_ns", "end_ns") if key in result}
     wall = {"wall_s": (moments["end_ns"] - moments["start_ns"]) / 1e9} if len(moments) == 2 else {}
     return MarkRows(moved, Mark._make), {**result, **moments, **wall}
-
-
-def paired_ns(sides: Sequence[Sequence[Mark]], windows: Sequence[Sequence[tuple[int, int]]]) -> tuple[int, int]:
-    """From the first step of the side that stepped last to the last slice in which all were still stepping.
-
-    A side that marks no steps is there from its first slice to its last.
-    """
-    begins, ends = [], []
-    for marks, own in zip(sides, windows, strict=True):
-        times = [mark.t_ns for mark in marks if mark.name == "step"]
-        begins.append(min(times) if times else own[0][0])
-        ends.append(max(times) if times else own[-1][1])
-    return (max(begins), min(ends)) if begins and max(begins) < min(ends) else _NO_SPAN

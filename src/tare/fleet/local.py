@@ -28,8 +28,8 @@ from tare.base.text import count_text, duration_text, printed_text, telling_line
 from tare.drivers.tracing import tracefs
 from tare.figures.evidence import THRESHOLDS
 from tare.parts.protocols import Probe
-from tare.plan.check import groups
 from tare.plan.matrix import UNSEEN_FACTOR, Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
+from tare.plan.turning import Choice, Turning, chosen, groups, thinned, why_no_turns
 from tare.records.model import AA_REPEAT, FAILED, FINISHED, USABLE, Record, State, grouped, started_s
 from tare.records.store import Store
 from tare.studies.model import Study
@@ -37,8 +37,8 @@ from tare.trial.device import DeviceLock, device_id, private_folder
 from tare.trial.engine import Bench, run_trial
 from tare.trial.rules import is_lost, may_be_cured, what_helps
 from tare.trial.sampler import Samplers, Sampling
-from tare.trial.slices import run_sliced
 from tare.trial.tenants import is_starting
+from tare.trial.turns import run_in_turns
 from tare.trial.undo.guardian import Guardian
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.restoration import restore
@@ -237,17 +237,20 @@ class _Runner:
         self._times = _Times()
         self._left: list[Trial] = []  # of those that are sure to run
         self._fruitless = 0  # blocks in a row without a usable pair
+        self._turning: Turning | None = None  # how the sides of a block take turns, if they do
 
     def run(self, trials: list[Trial]) -> Outcome:
         """Block by block; the watcher hears of the blocks that are sure to run, and of more when they are begun."""
         self._label, self._side = labels(trials), side_labels(trials)
         self._breaker = _Breaker(THRESHOLDS.breaker, map(_platform, trials))
         try:
-            trials = self._rehearse(trials) if self._study.rehearses else trials
+            could_turn = self._why_no_turns(trials) is None
+            trials = self._rehearse(trials) if self._study.rehearses or could_turn else trials
             if self._interruption.asked:
                 return self._outcome(trials, "stopped by you", interrupted=True)
             if why := self._nothing_to_compare(trials):
                 return self._outcome(trials, why)
+            trials = self._in_design(trials)
             blocks = self._whole_blocks(trials, self._still_to_run(trials))
             self._left = [trial for block in blocks for trial in blocks[block] if block < self._study.repeat.min]
             self._tell_time()
@@ -272,10 +275,10 @@ class _Runner:
             if block >= self._study.repeat.min:
                 self._left += left
                 self._watcher.grown(len(left))
-            for group in groups(self._study, left):
+            for group in self._together(left):
                 alive = [trial for trial in group if trial.side not in self._skipped]
-                if len(alive) > 1:
-                    self._run_in_slices(alive)
+                if len(alive) > 1 and self._turning is not None:
+                    self._run_in_turns(alive, self._turning)
                 elif alive:
                     self._run_until_valid(alive[0])
                 self._done += len(alive)
@@ -315,6 +318,8 @@ class _Runner:
         known = {record.trial: record for record in store.rehearsals()}
         ran = {side_of(record.settings) for record in store.records() if record.state not in FAILED}
         planned = [each for each in rehearsals(self._study, left) if each.id in known or each.side not in ran]
+        if not self._study.rehearses:
+            planned = planned[:1]  # of a built-in program: only how long its steps are
         kept = {name for name, record in known.items() if record.state in (*self._finished, "invalid")}
         if new := [each for each in planned if each.id not in kept]:
             self._watcher.note(f"rehearsal: {count_text(len(new), 'side')}, each run once; these runs are not data.")
@@ -416,6 +421,44 @@ class _Runner:
             self._watcher.note(f"{name} did not run in its rehearsal, and is skipped ({reason}); "
                                "`--retry-failed` tries it again.")  # fmt: skip
 
+    # Turns, or whole runs
+
+    def _why_no_turns(self, trials: Sequence[Trial]) -> str | None:
+        sides = {trial.side: trial.cell for trial in trials}
+        return why_no_turns(self._study, list(sides.values()), self._bench.host)
+
+    def _in_design(self, trials: list[Trial]) -> list[Trial]:
+        """Choose whether the sides take turns, say so, and why; pairs in turns have the A/A twin every third time."""
+        sides = {trial.side: trial for trial in trials if trial.side not in self._skipped}
+        if len(sides) < 2:
+            return trials
+        choice = self._as_before() or chosen(self._study, sides, self._bench.host, self._rehearsed())
+        self._watcher.note(str(choice))
+        self._bench, self._turning = replace(self._bench, design=choice.as_plain()), choice.turning
+        if self._turning is None:
+            return trials
+        kept = thinned(trials)
+        ids, store = {trial.id for trial in kept}, self._bench.store
+        store.plan([row for row in store.planned() if row["trial"] in ids])
+        return kept
+
+    def _as_before(self) -> Choice | None:
+        """What the trials did that a store has already: pairs that ran in another way are not compared with them."""
+        for record in self._bench.store.records():
+            if record.state in USABLE:
+                told = record.facts.get("turns")
+                turning = None if told is None else Turning(told["steps"], told["count"], told["warm"])
+                return Choice(turning, "as in the trials that the store has")
+        return None
+
+    def _rehearsed(self) -> dict[str, Record]:
+        records = self._bench.store.rehearsals()
+        return {side_of(each.settings): each for each in records if each.state not in FAILED}
+
+    def _together(self, trials: list[Trial]) -> list[list[Trial]]:
+        """Those that take turns; else each alone."""
+        return [[trial] for trial in trials] if self._turning is None else groups(self._study, trials)
+
     # What is left, and when to stop
 
     def _still_to_run(self, trials: list[Trial]) -> dict[int, list[Trial]]:
@@ -438,7 +481,7 @@ class _Runner:
         return {
             block: [
                 trial
-                for group in groups(self._study, [each for each in members if each.side not in self._skipped])
+                for group in self._together([each for each in members if each.side not in self._skipped])
                 for trial in (group if any(not is_done(each) for each in group) else ())
             ]
             for block, members in by_block
@@ -538,14 +581,14 @@ class _Runner:
         for record in records:
             self._watcher.trial_ended(record.state, (record.end_ns - record.start_ns) / 1e9)
 
-    def _run_in_slices(self, trials: list[Trial]) -> None:
+    def _run_in_turns(self, trials: list[Trial], turning: Turning) -> None:
         """The same of trials that take turns: they are run again together."""
         for attempt in range(max(self._invalid[trial.id] for trial in trials), 1 + self._reruns):
             begin_ns = self._bench.host.clock.now_ns()
             names = [self._label(trial) for trial in trials]
             block = names[0].partition(": ")[0] + ": "  # the same of all of them
             self._watcher.trial_began(block + " and ".join(name.removeprefix(block) for name in names))
-            records = run_sliced(trials, self._bench)
+            records = run_in_turns(trials, self._bench, turning)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
             invalid = [record for record in records if record.state == "invalid"]
             failed = any(record.state in FAILED for record in records)

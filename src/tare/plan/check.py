@@ -1,10 +1,9 @@
-"""Whether this device can run a study, how long it takes, what it stores, and which trials take turns. Values only."""
+"""Whether this device can run a study, how long it takes, and what it stores. Values only."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,18 +11,15 @@ from typing import Any, NamedTuple, Protocol
 
 from tare.base.errors import NothingLeft, TareError, TrialError
 from tare.base.host import Host
-from tare.base.rulings import UNSLICED_PROBES, UNSLICED_WORKLOADS, WAITS_FOR_GPU, Ruling, obstacle, read_rulings
+from tare.base.rulings import Ruling, obstacle, read_rulings
 from tare.base.text import size_text
 from tare.drivers import nvidia
-from tare.drivers.cgroups.job import GroupPlatform
-from tare.drivers.containers.place import Container
 from tare.drivers.power.everything import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
 from tare.plan.matrix import (
     Cell,
     OnDevice,
     Trial,
-    aa_repeats,
     baseline,
     disk_bytes,
     guessed_cell_s,
@@ -33,16 +29,9 @@ from tare.plan.matrix import (
 )
 from tare.plan.matrix import cells as cells_of
 from tare.studies.fields import PartChoice
-from tare.studies.model import ENOUGH_REPEATS, MOST_AT_ONCE, Repeat, Slices, Study, blocks_for
+from tare.studies.model import ENOUGH_REPEATS, Repeat, Study, blocks_for
 
 _BROUGHT = "needs.engine"  # the one thing that a run can bring with it
-_CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
-_OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
-GPU_LEAVES_OUT = 3  # steps of a slice: in these, what is left of the other side's last step runs to its end
-GPU = (
-    "work that is queued on a GPU goes on while its process is stopped, and its time would be missing; only `generate` "
-    "and built-in training with `timing: sync` wait for it after each step."
-)
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ def check(
     planned, machine = trials(study, cells), machine_of(study, host)
     guesses = {id(cell): guessed_cell_s(study, cell, machine) for cell in cells}
     seconds = tuple(guesses[id(trial.cell)] for trial in planned)
-    blocked = [*obstacles_of(cells, host, brought), *slicing_obstacles(study, cells)]
+    blocked = list(obstacles_of(cells, host, brought))
     blocked += () if ignore_managers else _managed(cells, host)
     return Check(
         cells=len(cells),
@@ -324,11 +313,8 @@ def possible(study: Study, host: Host, brought: bool = False) -> Possible:
 
 
 def _watching_gpus(study: Study, host: Host) -> Study:
-    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be.
-
-    Not in slices: what the GPU draws is of both sides.
-    """
-    if "probes" in study.model_fields_set or study.design.slices is not None:
+    """The study with the probe `gpu`, if it names no probes and there is a driver; else with why that cannot be."""
+    if "probes" in study.model_fields_set:
         return study
     try:
         host.read(nvidia.DRIVER)
@@ -440,86 +426,3 @@ def _available_bytes(host: Host) -> int | None:
         return None
     found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
     return int(found[0]) * 1024 if found and found[0].isdecimal() else None
-
-
-# Which trials of a block take turns (`design: slices`), and what cannot be stopped and resumed without harm.
-
-
-def groups(study: Study, trials: Sequence[Trial]) -> list[list[Trial]]:
-    """The trials in the order in which they run: each alone, or in slices those that are compared, together."""
-    made: dict[str, list[Trial]] = {}
-    for trial in trials:
-        key = trial.id if trial.slices is None else f"{trial.block} {_beside_compared(study, trial.cell)}"
-        made.setdefault(key, []).append(trial)
-    return list(made.values())
-
-
-def _beside_compared(study: Study, cell: Cell) -> str:
-    """The settings that both sides of a comparison share."""
-    by = study.compare.by or "platform"
-    is_field = "." in by and not by.startswith("platform")
-    root = by.partition(".")[0]
-    kept = {
-        name: value
-        for name, value in cell.settings.items()
-        if (name != by if is_field else name.partition(".")[0] != root)
-    }
-    return json.dumps(kept, sort_keys=True)
-
-
-def slicing_obstacles(study: Study, cells: Sequence[Cell]) -> list[Ruling]:
-    """Why the study cannot be run in slices, before the first trial; nothing where it can, or does not ask to."""
-    if study.design.slices is None:
-        return []
-    found = [*_of_study(study, cells), *(ruling for cell in cells for ruling in _of_cell(cell, study.design.slices))]
-    return list(dict.fromkeys(found))
-
-
-def may_help(study: Study, cells: Sequence[Cell]) -> bool:
-    """Whether slices are worth a word: they are not in use, and no workload of the study forbids them."""
-    return study.design.slices is None and not any(each.workload.part_name() in UNSLICED_WORKLOADS for each in cells)
-
-
-def _of_study(study: Study, cells: Sequence[Cell]) -> Iterator[Ruling]:
-    if (study.compare.by or "platform").startswith("control"):
-        yield _refused("what is compared is a setting of the whole device, which both sides would share.")
-    counts = Counter(_beside_compared(study, cell) for cell in (*cells, *aa_repeats(study, cells)))
-    if (most := max(counts.values(), default=0)) > MOST_AT_ONCE:
-        yield _refused(f"{most} trials would be alive at once, and {MOST_AT_ONCE} are the most: name fewer levels.")
-    elif cells and min(counts.values()) < 2:
-        yield _refused("a cell has no other to take turns with: name two levels to compare, or leave `design` away.")
-
-
-def _of_cell(cell: Cell, slices: Slices) -> Iterable[Ruling]:
-    if cell.tenants != 1:
-        yield _refused("several tenants run at once in a trial, and would all be stopped.")
-    if len(cell.platforms) > 1:
-        yield _refused("a platform within another cannot be stopped from outside.")
-    outer, workload = cell.platforms[0], cell.workload.part_name()
-    if not isinstance(outer, GroupPlatform | Container) or outer.part_name() in _OWN_KERNEL:
-        yield _refused(f"{outer.part_name()} has a kernel and clocks of its own, which a stop would upset.")
-    if workload in UNSLICED_WORKLOADS:
-        yield _refused(f"{workload} times itself, and the stops would be in its figures.")
-    on_gpu = str(getattr(cell.workload, "device", "cpu") or "cpu").startswith("cuda")
-    on_gpu = on_gpu or any(getattr(platform, "gpu", None) for platform in cell.platforms)
-    # Then a stopped side has at most one step queued on it.
-    waits = workload in ("torch_train", "finetune") and getattr(cell.workload, "timing", "") == "sync"
-    if on_gpu and not waits and workload not in WAITS_FOR_GPU:
-        yield _refused(GPU)
-    elif on_gpu and slices.leave_out < GPU_LEAVES_OUT:
-        yield _refused(
-            f"on a GPU the first steps of a slice share it with the side before: `leave_out: {GPU_LEAVES_OUT}`."
-        )
-    for control in cell.controls:
-        if control.part_name() in _CONTROLS:
-            yield _refused(f"{control.part_name()} is the state of the whole device, and both sides would share it.")
-    for probe in cell.probes:
-        name = probe.part_name()
-        if isinstance(probe, Recorder):
-            yield _refused(f"{name} records the whole device: the events of each side could not be told apart.")
-        elif name.startswith(UNSLICED_PROBES):
-            yield _refused(f"{name} measures the whole device: the energy of each side could not be told apart.")
-
-
-def _refused(sentence: str) -> Ruling:
-    return obstacle("slices.refused", f"`design: slices` cannot be used here: {sentence}")

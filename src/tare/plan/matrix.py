@@ -29,7 +29,7 @@ from tare.base.units import cores
 from tare.drivers.cgroups.limits import Limits
 from tare.parts.protocols import Control, Machine, Part, Platform, Probe, Workload
 from tare.studies.fields import PartChoice
-from tare.studies.model import Slices, Study
+from tare.studies.model import Study
 from tare.studies.reader import Tenancy
 from tare.studies.select import Place, platform_prefix
 from tare.studies.yaml import Loc
@@ -89,7 +89,6 @@ class Trial:
     seed: int
     limit_s: float
     twin: int = 0
-    slices: Slices | None = None  # where it takes turns with the other trials of its block
     strict: bool = False  # whether it is invalid where others disturbed it much
     rehearses: Cell | None = None  # of a rehearsal: the cell that it tries; `cell` is what it runs, in a short form
 
@@ -105,8 +104,6 @@ class Trial:
             content.append(without_key(beside))
         if self.cell.alike:
             content.append({"alike": self.cell.alike})
-        if self.slices is not None:
-            content.append({"slices": self.slices.as_plain()})
         if self.strict:
             content.append({"strict": True})
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
@@ -155,7 +152,6 @@ def guessed_trial_s(study: Study) -> float:
 SMALL = Machine()
 SERVER = Machine(cores=16, big_gpu=True)
 _SERVERS = ("cuda", "clocks")  # scales for one
-_TURNS = 1.25  # a side that takes turns is stopped and resumed, and the first steps of each turn are done in vain
 
 
 def usual_machine(study: Study) -> Machine:
@@ -182,7 +178,6 @@ def guessed_cell_s(study: Study, cell: Cell, machine: Machine) -> float:
         shared_s += guess * min(1.0, tenant.workload.most_cores() / machine.cores, share.cores / machine.cores)
     # Tenants share the cores, so that work that fills them adds up; their platforms are made side by side.
     total = max(longest_s, shared_s)
-    total *= 1 if study.design.slices is None else _TURNS
     for platform in reversed(cell.platforms):
         total = total * platform.slowness() + platform.extra_s
     total += TRIAL_S + sum(part.extra_s for part in (*cell.controls, *cell.probes))
@@ -453,7 +448,6 @@ def _block(study: Study, members: Sequence[tuple[Cell, int]], block: int) -> lis
             seed=seed,
             limit_s=study.limit_s,
             twin=twin,
-            slices=study.design.slices,
             strict=study.design.strict,
         )
         for position, (cell, twin) in enumerate(order)

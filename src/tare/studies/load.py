@@ -25,7 +25,6 @@ from tare.studies.model import (
     DEFAULT_PROBES,
     ENDING_FORM,
     ID_FORM,
-    LEAVE_OUT,
     MAX_ABOUT,
     MAX_LINE,
     MAX_SEED,
@@ -371,24 +370,15 @@ def _design() -> Schema:
     cpu_time = {"type": "boolean", "default": False, "description": "Judge the CPU time as well."}
     disturbed = "A trial that others disturbed much is invalid, and not just suspect."
     strict = {"type": "boolean", "default": False, "description": disturbed}
-    turn = "How long a side runs before the other's turn; if not set, 15 steps and at least 100 ms."
-    slices = _object(
-        {
-            "length": {**_TIME, "description": turn},
-            "leave_out": {**_COUNT, "default": LEAVE_OUT, "description": "Steps after a stop that are not measured."},
-            "quiet": {**_SHARE, "description": "Leave out rounds in which others took a larger share of the CPU time."},
-        }
-    )
     return {
         "repeat": {"anyOf": [_COUNT, rule], "description": "How many blocks, or the rule that ends them."},
         "order": _object({"shuffle": {"type": "boolean", "default": True}, "seed": seed}),
         "design": {
             "anyOf": [
-                {"enum": ["blocks", "slices"]},
-                _object({"slices": slices, "cpu_time": cpu_time, "strict": strict}),
+                {"const": "blocks"},
+                _object({"runs": {"const": "blocks"}, "cpu_time": cpu_time, "strict": strict}),
             ],
-            "default": "blocks",
-            "description": "One trial after the other, or all of a block at once, in turns: docs/how-to.",
+            "description": "blocks: one trial after the other; if not set, in turns where that can be: docs/how-to.",
         },
         "compare": _object(
             {

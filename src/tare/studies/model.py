@@ -195,34 +195,13 @@ class Repeat(BaseModel):
         )  # fmt: skip
 
 
-_SLICE = time_between(0.05, 60, "from 50 ms to 1 min", "300 ms")
-LEAVE_OUT = 3
-MOST_AT_ONCE = 4  # processes of one block that share the memory and the cores
-
-
-class Slices(BaseModel):
-    """Both sides of a block are alive at once, and take turns: one is stopped while the other runs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    length_s: Annotated[float, BeforeValidator(_SLICE)] | None = Field(None, alias="length")
-    """None: as short as the steps allow (trial/slices.py): the shorter, the more alike is what the sides meet."""
-    leave_out: Annotated[int, BeforeValidator(whole_number(1000, "steps"))] = LEAVE_OUT
-    """So many steps after each stop are not measured: caches are cold then."""
-    quiet: OpenShare | None = None
-    """A round (one slice of each side) in which other processes and the hypervisor took a larger share of the CPU time
-    that the device has is left out of all sides."""
-
-    def as_plain(self) -> dict[str, Json]:
-        return _given(length=written(self.length_s), leave_out=self.leave_out, quiet=self.quiet)
-
-
 class Design(BaseModel):
-    """How the trials of a block share the time: one after the other, or in slices."""
+    """How the trials of a block share the time: in turns, or one after the other."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    slices: Slices | None = None
+    runs: Literal["blocks"] | None = None
+    """`blocks`: each runs whole. Left open, the sides of a block take turns where they can (plan/turning.py)."""
     cpu_time: StrictBool = False
     """Whether the CPU time (and on a GPU the time of its kernels) is judged too, in one family with the headline."""
     strict: StrictBool = False
@@ -232,20 +211,16 @@ class Design(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _named(cls, value: Json) -> Json:
-        if value == "slices":
-            return {"slices": {}}
         if value == "blocks":
-            return {}
+            return {"runs": "blocks"}
+        if value == "slices" or (isinstance(value, dict) and "slices" in value):
+            raise ValueError("has no 'slices' any more: leave it out, and the sides take turns at the ends of steps")
         if isinstance(value, dict):
-            return {key: {} if key == "slices" and item is None else item for key, item in value.items()}
-        raise ValueError(
-            "must be 'blocks', 'slices', or a mapping like {slices: {quiet: 10%}, cpu_time: true}, not {given}"
-        )
+            return value
+        raise ValueError("must be 'blocks', or a mapping like {runs: blocks, cpu_time: true}, not {given}")
 
     def as_plain(self) -> dict[str, Json]:
-        return _given(
-            slices=self.slices and self.slices.as_plain(), cpu_time=self.cpu_time or None, strict=self.strict or None
-        )
+        return _given(runs=self.runs, cpu_time=self.cpu_time or None, strict=self.strict or None)
 
 
 class Order(BaseModel):

@@ -150,10 +150,10 @@ def glance(proc: Path = _PROC) -> Glance:
     return Glance(busy + idle + iowait + steal, busy, me[1] + me[2] if me else 0, processes)
 
 
-def advice(before: Glance, after: Glance, *, slices: bool = True, strict: bool = False) -> str | None:
+def advice(before: Glance, after: Glance, *, strict: bool = False) -> str | None:
     """A sentence where others use so much that trials are marked; None where all is quiet.
 
-    `slices`: whether they would help, and are not used yet; `strict`: whether the study refuses disturbed trials.
+    `strict`: whether the study refuses disturbed trials.
     """
     capacity = after.capacity - before.capacity
     foreign = (after.busy - before.busy) - (after.ours - before.ours)
@@ -167,11 +167,6 @@ def advice(before: Glance, after: Glance, *, slices: bool = True, strict: bool =
     return (
         f"other processes use {share:.0%} of this device's CPU time at this moment{_who(before, after)}: {fate}.\n"
         "Stop them while it runs if you can."
-        + (
-            " For a machine that stays busy: `tare weigh --design slices` (in a study: `design: slices`)."
-            if slices
-            else ""
-        )
     )
 
 

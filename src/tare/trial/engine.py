@@ -27,6 +27,7 @@ from tare.figures.series import declared_metrics
 from tare.figures.steps import ACTIVITY_FACT, steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.matrix import PlannedTenant, Trial
+from tare.plan.turning import HOLDS
 from tare.records.model import Record
 from tare.records.seal import Writer
 from tare.records.spool import read_channels, read_spool
@@ -37,7 +38,17 @@ from tare.trial.facts import device_facts
 from tare.trial.outside import begun_earlier
 from tare.trial.sampler import Sampler, Sampling
 from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
-from tare.trial.tenants import Tail, Tenant, heard_by, prepare_workdir, read_json, remove_folders, renamed, run_together
+from tare.trial.tenants import (
+    Grants,
+    Tail,
+    Tenant,
+    heard_by,
+    prepare_workdir,
+    read_json,
+    remove_folders,
+    renamed,
+    run_together,
+)
 from tare.trial.undo.journal import Journal
 from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.upkeep import UpkeepMeter
@@ -48,6 +59,7 @@ from tare_inside.launch import LEFT, SOURCES
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
 from tare_inside.stacks import LEFT as STACKS
+from tare_inside.turns import FREE
 
 NO_PYTHON = Ruling(
     "image.no-python",
@@ -121,6 +133,7 @@ class Bench:
     sampler: Callable[[Sequence[Probe], Path, float], Sampling] | None = None  # ours by default
     heard: Callable[[Trial, bytes], None] | None = None  # who hears what trials print
     software: Software = field(default_factory=dict, compare=False)
+    design: Mapping[str, Any] = field(default_factory=dict)  # how the trials of a block share the time, and why
 
 
 def run_trial(trial: Trial, bench: Bench) -> Record:
@@ -134,12 +147,15 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     try:
         with ExitStack() as stack:
             opened = run.open(stack)
+            holding = _grant_all(opened, stack) if trial.rehearses is not None else None
             heard = None if bench.heard is None else partial(bench.heard, trial)
             tail = Tail(opened.measured.workdir, heard, state.scrubber.text)
             guarding = guarded_from_heat(bench.host, trial.cell.probes, state.facts)
             with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
+            if holding is not None:
+                state.facts[HOLDS] = holding.report(0.0) is not None
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)
@@ -149,6 +165,15 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     finally:
         record = run.seal()
     return record
+
+
+def _grant_all(opened: Opened, stack: ExitStack) -> Grants | None:
+    """Let it go on to its end before it has asked: whether it reports is whether it could take turns."""
+    if not shares_workdir(opened.measured.place):
+        return None
+    grants = Grants(opened.measured.workdir, stack)
+    grants.grant(FREE)
+    return grants
 
 
 @dataclass(frozen=True)
@@ -172,6 +197,8 @@ class TrialRun:
         self.state = state = TrialState(bench.host.clock)
         if trial.rehearses is not None:
             state.facts["role"] = "rehearsal"  # its id says so too, and that is what readers go by
+        elif bench.design:
+            state.facts["design"] = dict(bench.design)
         state.scrubber = _secrets(trial)
         self._draft = _draft(trial, state)
         self.writer = bench.store.begin(self._draft)

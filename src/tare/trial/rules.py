@@ -167,8 +167,8 @@ def lost_gpu(state: TrialState) -> Ruling | None:
 # What may have passed at the next attempt. What others do is none of it: the next attempt meets it too, takes as long,
 # and would be chosen for the quiet that it happened to meet.
 CURABLE = frozenset({
-    "work.incomplete", "workdir.no-result", "tenant.died", "tenants.never-ready", "tenants.few-steps", "slices.partner",
-    "slices.few-steps", "clock.slept", "clock.woke", "clock.below", "clock.above", "gpu.clock", "cache.warm",
+    "work.incomplete", "workdir.no-result", "tenant.died", "tenants.never-ready", "tenants.few-steps", "turns.partner",
+    "turns.incomplete", "clock.slept", "clock.woke", "clock.below", "clock.above", "gpu.clock", "cache.warm",
     "cache.unknown",
 })  # fmt: skip
 _OF_OTHERS = "Stop what else runs, or leave `strict` out of `design`: sides that are compared share what others do."

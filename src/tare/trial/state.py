@@ -53,8 +53,8 @@ class TrialState:
     scrubber: Scrubber = field(default_factory=Scrubber)  # masks the secrets of this trial in what is kept of it
     error: TareError | None = None
     interrupted: bool = False
-    partner: Ruling | None = None  # in slices: another side of the block failed, and took this one with it
-    partners_cpu_s: float = 0.0  # in slices: the CPU time of the other sides
+    partner: Ruling | None = None  # in turns: another side of the block failed, and took this one with it
+    partners_cpu_s: float = 0.0  # in turns: the CPU time of the other sides
     upkeep: Upkeep = NO_UPKEEP  # what tare and the engines used while the sampler watched
     stood_still_s: float = 0.0  # the longest time in which this process did not run while the workload did
     unclosed: int = 0  # platforms that could not be closed

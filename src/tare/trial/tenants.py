@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import shutil
 import sys
 import threading
@@ -28,6 +29,7 @@ from tare.parts.protocols import Mark, Workload
 from tare.trial.outside import Outside
 from tare_inside.jobs import remove_tree
 from tare_inside.serve import DONE, LISTENS
+from tare_inside.turns import GRANT, REPORT, paths
 
 _LOOK_EVERY_NS = 20_000_000
 _PATIENCE_S = 60.0  # for one that was killed
@@ -267,6 +269,33 @@ def renamed(marks: Iterable[Mark], tenant: int) -> list[Mark]:
 
 
 # Folders, and what is printed.
+
+
+class Grants:
+    """The granting end of the two FIFOs in a work folder: both are held open, so that neither end ever blocks there."""
+
+    def __init__(self, workdir: Path, stack: ExitStack) -> None:
+        folder = workdir.stat()
+        self._ends: list[int] = []
+        for path in paths(str(workdir)):  # type: ignore[no-untyped-call]
+            os.mkfifo(path, 0o600)
+            os.chown(path, folder.st_uid, folder.st_gid, follow_symlinks=False)
+            Path(path).chmod(folder.st_mode & 0o666)  # for whoever may write in the folder
+            self._ends.append(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC))
+            stack.callback(os.close, self._ends[-1])
+
+    def grant(self, steps: int) -> None:
+        os.write(self._ends[0], GRANT.pack(steps))
+
+    def report(self, seconds: float) -> tuple[int, int, int] | None:
+        """The number of the next step, begin and end of the turn; None where none comes within this time."""
+        if not select.select([self._ends[1]], [], [], seconds)[0]:
+            return None
+        told = os.read(self._ends[1], REPORT.size)
+        if len(told) != REPORT.size:
+            raise TrialError("the work folder's `turn.report` holds something that is no report of a turn.")
+        following, begin_ns, end_ns, _ = REPORT.unpack(told)
+        return following, begin_ns, end_ns
 
 
 def prepare_workdir(name: str, scratch: Path) -> Path:

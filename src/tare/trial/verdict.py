@@ -17,7 +17,6 @@ from tare.base.rulings import Ruling, Weight
 from tare.base.text import failure_line, telling_lines
 from tare.figures.evidence import THRESHOLDS, Thresholds, overlap_ns, run_ns, steps_ns, within
 from tare.figures.steps import PARTS, Steps, steps_from
-from tare.plan.check import GPU
 from tare.plan.matrix import Cell, Trial
 from tare.records.intervals import mark_columns
 from tare.records.model import State
@@ -219,22 +218,12 @@ def _was_never_alone(
         yield Ruling("tenants.alone", "invalid", "workload", f"{sentence}: give them more to do.")
 
 
-def slices_have_steps(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
-    """A trial in slices is judged by the steps that no stop has touched; there must be some."""
-    if (told := state.facts.get("slices")) is None:
-        return
-    if trial.cell.workload.part_name() == "command" and any(mark.name.startswith("gpu_") for mark in state.marks):
-        yield Ruling("slices.gpu", "invalid", "workload", f"the program uses a GPU: {GPU} Leave `design` away.")
-    if steps is None:
-        sentence = "no steps were marked: the whole run is timed, without the stops, but with what they cost."
-        yield Ruling("slices.no-steps", "note", "workload", sentence)
-    elif (count := steps.measured("step").size) < limits.overlap_steps:
-        loud = len(told.get("left_out_ns", ()))
-        quiet = f" ({loud} of {told.get('rounds')} rounds were not quiet)" if loud else ""
-        sentence = (
-            f"only {count} steps lie whole in the slices that are used{quiet}: take longer slices, or more steps."
-        )
-        yield Ruling("slices.few-steps", "invalid", "workload", sentence)
+def turns_were_whole(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
+    """Sides in turns are compared by turns that all of them did: as many as every pair of the study."""
+    told = state.facts.get("turns")
+    if told is not None and told["done"] < told["count"]:
+        sentence = f"it ended after {told['done']} of {told['count']} turns: all pairs must do as many."
+        yield Ruling("turns.incomplete", "invalid", "workload", sentence)
 
 
 def marks_are_complete(trial: Trial, state: TrialState, steps: Steps | None, limits: Thresholds) -> Iterable[Ruling]:
@@ -347,8 +336,8 @@ def nobody_else_worked(trial: Trial, state: TrialState, steps: Steps | None, lim
 
 
 def _of_others(trial: Trial, state: TrialState, much: bool) -> Weight:
-    """How much it weighs what others did: all sides in slices, and of a block as a rule, had their share of it."""
-    if "slices" in state.facts:
+    """How much it weighs what others did: all sides in turns, and of a block as a rule, had their share of it."""
+    if "turns" in state.facts:
         return "note"
     return "invalid" if much and trial.strict else "suspect"
 
@@ -440,7 +429,7 @@ RULES: tuple[Rule, ...] = (
     runner_ran,
     work_is_complete,
     tenants_met,
-    slices_have_steps,
+    turns_were_whole,
     marks_are_complete,
     script_was_marked,
     marks_add_up,

@@ -147,11 +147,10 @@ def test_a_side_without_cpu_time_has_no_such_line():
     assert weigh(FakeStore([*records, *trials(0.01)[2:]], CPU_TIME)).tested == ()
 
 
-def test_slices_are_suggested_where_many_blocks_are_missing():
-    advised = sentences.noisy(sliceable=True)
+def test_cpu_time_is_suggested_where_many_blocks_are_missing():
+    advised = sentences.noisy()
     assert advised in weigh(FakeStore(trials(0.2))).notes
     assert advised not in weigh(FakeStore(trials(0.005))).notes
-    assert advised not in weigh(FakeStore(trials(0.2), {"study": "s", "design": {"slices": {}}})).notes
 
 
 def test_noise_that_hides_one_of_two_answers_says_which():
@@ -160,28 +159,12 @@ def test_noise_that_hides_one_of_two_answers_says_which():
     assert note.startswith("the noise of this machine hides the answer of docker: ")
 
 
-def test_slices_are_not_suggested_where_they_are_refused():
-    def said(study, **settings):
-        records = [replace(each, settings={**each.settings, **settings}) for each in trials(0.2)]
-        (note,) = [note for note in weigh(FakeStore(records, study)).notes if "hides the answer" in note]
-        return note
-
-    watched = {"study": "s", "probes": ["gpu", {"power_rapl": {}}, "load"]}
-    assert "`design: slices`" not in said({"study": "s"}, workload="torch_infer")
-    assert "the same noise, which needs `probes:` without gpu and power_rapl;" in said(watched)
-    on_gpu = said(watched, **{"workload.device": "cuda"})
-    assert "without gpu and power_rapl and `timing: sync`;" in on_gpu
-
-
 def test_a_weighing_tells_how_the_sides_took_turns():
-    told = {"length_s": 0.1, "rounds": 40, "others_share": 0.12, "left_out_ns": [[0, 1]] * 10}
-    records = [
-        replace(each, facts={**each.facts, "slices": {**told, "paired_ns": [each.block, each.block + 1]}})
-        for each in trials(0.005)
-    ]
-    (note,) = [each for each in weigh(FakeStore(records)).notes if "took turns" in each]
-    assert "slices of 100 ms; 80 of 320 rounds were left out" in note
-    assert "others took 12 % of the CPU time" in note
+    turns = {"steps": 20, "count": 9}
+    records = [replace(each, facts={**each.facts, "turns": turns}) for each in trials(0.005)]
+    assert "the sides took turns of 20 steps, 9 in a pair." in " ".join(weigh(FakeStore(records)).notes)
+    old = [replace(each, facts={**each.facts, "slices": {"length_s": 0.1}}) for each in trials(0.005)]
+    assert "the sides took turns in slices of 100 ms." in " ".join(weigh(FakeStore(old)).notes)
 
 
 def test_a_tight_interval_is_enough_and_a_wide_one_is_not():

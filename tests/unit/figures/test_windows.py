@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tare.figures.steps import FACT, paired_ns, product_limit, step_metrics, steps_in, windows_of, without_stops
+from tare.figures.steps import SLICES, product_limit, step_metrics, steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark
 
 MS = 1_000_000
@@ -17,7 +17,7 @@ def stepping(spans):
 
 def facts(windows, paired=(0, 10_000), leave_out=1, **more):
     spans = [[round(b * MS), round(e * MS)] for b, e in windows]
-    return {FACT: {"windows_ns": spans, "paired_ns": [t * MS for t in paired], "leave_out": leave_out, **more}}
+    return {SLICES: {"windows_ns": spans, "paired_ns": [t * MS for t in paired], "leave_out": leave_out, **more}}
 
 
 def used(marks, told):
@@ -104,11 +104,3 @@ def test_shares_of_lengths_of_which_some_were_cut():
 def test_equal_steps_have_their_own_mean():
     steps = steps_in(stepping(TEN), facts([(0, 100), (100, 200)]))
     assert step_metrics(steps)["step_mean_s"] == pytest.approx(0.010)
-
-
-def test_sides_are_paired_from_the_last_first_step_to_the_first_last_step():
-    first, second = stepping(TEN), stepping([(b + 55, e + 55) for b, e in TEN])
-    windows = [[(0, 200 * MS)], [(0, 300 * MS)]]
-    assert paired_ns([first, second], windows) == (55 * MS, 200 * MS)
-    assert paired_ns([first, []], [[(0, 200 * MS)], [(20 * MS, 90 * MS)]]) == (20 * MS, 90 * MS)
-    assert paired_ns([first, stepping([(500, 510)])], windows) == (0, 0)

@@ -30,7 +30,6 @@ def test_the_gpu_is_watched_where_there_is_a_driver_and_the_study_names_no_probe
     assert probes(WITH_DRIVER) == [*DEFAULT_PROBES, "gpu"]
     assert probes(WITH_DRIVER, probes=["cpu"]) == ["cpu"]
     assert probes(WITH_DRIVER, probes=[]) == []
-    assert probes(WITH_DRIVER, platform=["bare", "runc"], design="slices") == list(DEFAULT_PROBES)  # both sides draw
 
 
 def test_a_gpu_that_cannot_be_watched_is_named_and_the_study_runs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,8 @@ def taken_s(records: list[Record]) -> float:
 @pytest.mark.parametrize("pack", KEPT, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_kept_study_took_about_as_long_as_its_plan_guesses(pack):
     with each_pack_once(), Store.open(pack) as store:  # the first: without writing its series out
-        records, study = store.records(), from_plain(store.study)
+        plain = {name: value for name, value in store.study.items() if name != "design"}  # some were of an older tare
+        records, study = store.records(), from_plain(plain)
     machine = Machine(records[0].facts["device"]["cores"], big_gpu=pack.parent.name == "h200")
     planned = trials(study, cells(study))
     guessed_s = sum(guessed_cell_s(study, trial.cell, machine) for trial in planned) / len(planned) * len(records)

@@ -148,8 +148,6 @@ def test_who_uses_the_cores_is_named_before_the_first_trial():
     assert "(cc1plus)" in said
     assert "the intervals get wider and the trials are marked" in said
     assert "above 25% a trial of this study is invalid" in str(advice(BEFORE, later(120), strict=True))
-    assert "`tare weigh --design slices`" in said
-    assert "slices" not in str(advice(BEFORE, later(120), slices=False))
 
 
 def test_less_than_that_makes_no_trial_of_a_strict_study_invalid():

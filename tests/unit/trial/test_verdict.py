@@ -436,47 +436,36 @@ def test_a_device_that_slept_is_noticed_by_its_own_clocks_where_it_is_driven_fro
     assert verdict.state == state
 
 
-def test_in_slices_what_disturbs_all_sides_alike_is_a_note():
+def test_in_turns_what_disturbs_all_sides_alike_is_a_note():
     quiet, loud = trial_state(), trial_state()
     for found in (quiet, loud):
         found.readings |= {"cgroup.cpu_s": [0.0, 1.0], "cpu.busy_s": [0.0, 6.0], "cpu.idle_s": [0.0, 4.0]}
         found.readings |= {"cpu.steal_s": [0.0, 1.0]}
-    loud.facts["slices"] = {"rounds": 3}
+    loud.facts["turns"] = {"done": 3, "count": 3}
     assert {"cpu.foreign", "cpu.steal"} <= {r.code for r in verdict_of(quiet, steps=marks([1.0] * 40)).reasons}
     told = verdict_of(loud, steps=marks([1.0] * 40))
     assert told.state == "ok"
     assert {"cpu.foreign", "cpu.steal"} <= {note.code for note in told.notes}
 
 
-def test_in_slices_the_other_sides_are_not_foreign():
+def test_in_turns_the_other_sides_are_not_foreign():
     found = trial_state()
     found.readings |= {"cgroup.cpu_s": [0.0, 3.0], "cpu.busy_s": [0.0, 6.0], "cpu.idle_s": [0.0, 4.0]}
-    found.facts["slices"], found.partners_cpu_s = {"rounds": 3}, 3.0
+    found.facts["turns"], found.partners_cpu_s = {"done": 3, "count": 3}, 3.0
     assert "cpu.foreign" not in {note.code for note in verdict_of(found, steps=marks([1.0] * 40)).notes}
 
 
-def test_a_trial_in_slices_needs_steps_that_no_stop_touched():
+def test_a_side_that_ended_before_its_last_turn_is_not_compared():
     found = trial_state()
-    found.facts["slices"] = {"rounds": 9, "left_out_ns": [[0, 1]] * 8}
-    few = verdict_of(found, steps=marks([1.0] * 5))
-    assert (few.state, few.reasons[0].code) == ("invalid", "slices.few-steps")
-    assert "8 of 9 rounds were not quiet" in few.reasons[0].sentence
-
-
-@pytest.mark.parametrize(("name", "state"), [("command", "invalid"), ("torch_train", "ok")])
-def test_a_program_in_slices_that_turns_out_to_use_a_gpu_is_not_believed(name, state, monkeypatch):
-    """What it has queued runs on while it is stopped, and would be missing; built-in training waits for each step."""
-    monkeypatch.setattr(Planned, "part_name", lambda self: name)
-    found = trial_state(marks=[Mark(1, "gpu_step", "begin", 0), Mark(2, "gpu_step", "end", 0)])
-    assert verdict_of(found, steps=marks([1.0] * 40)).state == "ok"
-    found.facts["slices"] = {"rounds": 9}
-    told = verdict_of(found, steps=marks([1.0] * 40))
-    assert (told.state, [reason.code for reason in told.reasons]) == (state, ["slices.gpu"] * (state == "invalid"))
+    found.facts["turns"] = {"done": 2, "count": 3}
+    few = verdict_of(found, steps=marks([1.0] * 40))
+    assert (few.state, few.reasons[0].code) == ("invalid", "turns.incomplete")
+    assert "2 of 3 turns" in few.reasons[0].sentence
 
 
 def test_a_side_that_was_stopped_with_its_partner_is_invalid_and_not_failed():
     found = trial_state()
-    found.partner = Ruling("slices.partner", "invalid", "", "the other side failed.")
+    found.partner = Ruling("turns.partner", "invalid", "", "the other side failed.")
     found.exit = Exit(code=-9, seconds=1.0)
     assert verdict_of(found).state == "invalid"
 

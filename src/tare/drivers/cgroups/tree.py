@@ -15,7 +15,6 @@ from typing import Literal
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Host, OwnDevice, Scope, kill
 from tare.base.processes import Mount, identity, mounts
-from tare.base.units import cores as cores_of
 from tare.drivers.places import comes_true
 
 PARENT = "tare"  # everything that we make lies in this folder of each hierarchy
@@ -380,35 +379,6 @@ class Freezer:
             return
         with contextlib.suppress(FileNotFoundError):
             _write(self.host, self._file(), "0" if self.way == "cgroup v2" else "THAWED")
-
-    def cpu_s(self) -> float | None:
-        """The CPU time of all processes that were ever in the group; None where the kernel does not count it."""
-        if self.way == "SIGSTOP":
-            return None
-        beside = self.target.replace("/freezer/", "/cpuacct/", 1)
-        for folder, file in ((self.target, "cpu.stat"), (beside, "cpuacct.usage")):
-            with contextlib.suppress(OSError):
-                text = self.host.read(f"{folder}/{file}")
-                if file == "cpuacct.usage":
-                    return int(text) / 1e9
-                return int(dict(line.split() for line in text.splitlines())["usage_usec"]) / 1e6
-        return None
-
-    def cores(self) -> frozenset[int]:
-        """The cores that the busiest of its processes may use; none where that is not known."""
-        if self.way == "SIGSTOP":
-            return frozenset()
-
-        def ticks(pid: int) -> int:
-            words = text_of(self.host, f"/proc/{pid}/stat").rpartition(")")[2].split()
-            return int(words[11]) + int(words[12]) if len(words) > 12 else 0
-
-        busiest = max(pids(self.host, {"": self.target}), key=ticks, default=None)
-        with contextlib.suppress(OSError):
-            for line in self.host.read(f"/proc/{busiest}/status").splitlines():
-                if line.startswith("Cpus_allowed_list:"):
-                    return frozenset(cores_of(line.partition(":")[2]))
-        return frozenset()
 
     def _file(self) -> str:
         return f"{self.target}/{'cgroup.freeze' if self.way == 'cgroup v2' else 'freezer.state'}"

@@ -173,7 +173,7 @@ def _sweep(
     if plan_only:
         return Outcome("planned", f"{name}: what {platforms} left there would be removed.")
     try:
-        resume_all(host, name)  # what was stopped between two slices cannot be ended everywhere
+        resume_all(host, name)  # what was stopped between two turns cannot be ended everywhere
         for entry in entries:
             platform = parts.find("platforms", entry.platform)
             assert issubclass(platform, Platform)

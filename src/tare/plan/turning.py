@@ -1,0 +1,221 @@
+"""Which trials of a block take turns, how long a turn is, and where there can be none. Values only.
+
+Whether the program of a side holds at the end of a step is seen in its rehearsal (fact `holds`); how many steps a turn
+has, and how many turns a pair, follows from the rehearsals and is the same for every pair.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from tare.base.host import Host, OwnDevice
+from tare.base.text import count_text
+from tare.drivers.cgroups.job import GroupPlatform
+from tare.drivers.cgroups.limits import Limits
+from tare.drivers.cgroups.tree import is_there
+from tare.drivers.containers.place import Container
+from tare.parts.protocols import Recorder
+from tare.plan.matrix import Cell, Trial
+from tare.studies.model import Study
+
+HOLDS = "holds"  # of a rehearsal: its program held when a step had ended
+WAITS_EACH_STEP = ("torch_train", "finetune")  # with `timing: sync`: a GPU's work is done when a step's marks say so
+LEAST_TURN_S, LEAST_STEPS, LEAST_TURNS = 0.1, 20, 4
+PERIODS_S = 2.0  # of a turn under a CPU quota or an I/O limit: twenty periods, or what is saved in a wait is spent
+TWIN_EVERY = 3  # blocks
+WARM_SHARE = 0.1  # of the steps, as where a side runs alone
+LEFT_SHARE = 0.05  # of the steps of a program that does not say how many it does
+ONE_CORE = 1.1  # CPU time over time: more is a second busy thread
+MOST_MEMORY = 0.9  # of the device, for all sides at once
+_CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
+_OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
+_ENERGY = ("power_", "external")
+
+
+class Rehearsed(Protocol):
+    """What is read of the record of a rehearsal."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]: ...
+    @property
+    def metrics(self) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Turning:
+    """How the sides of a block take turns."""
+
+    steps: int  # of a turn
+    count: int  # turns of each side
+    warm: int  # steps between the first hold and the first turn
+
+    def as_plain(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Turns, or whole runs in blocks, and why: in one line, and as a fact of each record."""
+
+    turning: Turning | None
+    why: str
+
+    def __str__(self) -> str:
+        how = "whole runs in blocks" if self.turning is None else f"turns of {count_text(self.turning.steps, 'step')}"
+        return f"design  {how}: {self.why}"
+
+    def as_plain(self) -> dict[str, Any]:
+        turns = {} if self.turning is None else {"turns": self.turning.as_plain()}
+        return {"name": "blocks" if self.turning is None else "turns", "why": self.why, **turns}
+
+
+def groups(study: Study, trials: Sequence[Trial]) -> list[list[Trial]]:
+    """The trials of a block that are compared, together."""
+    made: dict[str, list[Trial]] = {}
+    for trial in trials:
+        made.setdefault(f"{trial.block} {_beside_compared(study, trial.cell)}", []).append(trial)
+    return list(made.values())
+
+
+def thinned(trials: Sequence[Trial]) -> list[Trial]:
+    """With the A/A repeat in every third block only: pairs in turns scatter less than what it is for."""
+    return [trial for trial in trials if not trial.twin or trial.block % TWIN_EVERY == 0]
+
+
+def _beside_compared(study: Study, cell: Cell) -> str:
+    """The settings that both sides of a comparison share."""
+    by = study.compare.by or "platform"
+    is_field = "." in by and not by.startswith("platform")
+    root = by.partition(".")[0]
+    kept = {
+        name: value
+        for name, value in cell.settings.items()
+        if (name != by if is_field else name.partition(".")[0] != root)
+    }
+    return json.dumps(kept, sort_keys=True)
+
+
+def why_no_turns(study: Study, cells: Sequence[Cell], host: Host) -> str | None:
+    """Why the sides of this study cannot take turns, as far as that shows before its rehearsal."""
+    return next(_obstacles(study, cells, host), None)
+
+
+def _obstacles(study: Study, cells: Sequence[Cell], host: Host) -> Iterator[str]:
+    if study.design.runs == "blocks":
+        yield "the study asks for blocks"
+    if study.design.strict:
+        yield "the study is strict"
+    if not isinstance(host, OwnDevice):
+        yield "the device is not this machine"
+    if study.rehearse is False:
+        yield "without a rehearsal nobody knows whether steps are marked"
+    if (study.compare.by or "platform").startswith("control"):
+        yield "a setting of the whole device is compared"
+    if (study.compare.metric or "").startswith(("energy", "power")):
+        yield "energy is compared"
+    sizes = set(Counter(_beside_compared(study, cell) for cell in cells).values())
+    if sizes != {2}:
+        yield "more than two sides are compared" if max(sizes, default=0) > 2 else "a side has no other beside it"
+    for cell in cells:
+        yield from _of_cell(cell)
+
+
+def _of_cell(cell: Cell) -> Iterator[str]:
+    if cell.tenants != 1:
+        yield "several tenants run at once in a trial"
+    if len(cell.platforms) > 1:
+        yield "a platform within another cannot be stopped from outside"
+    outer, workload = cell.platforms[0], cell.workload.part_name()
+    if not isinstance(outer, GroupPlatform | Container) or outer.part_name() in _OWN_KERNEL:
+        yield f"{outer.part_name()} has a kernel and clocks of its own"
+    if workload not in (*WAITS_EACH_STEP, "command"):
+        yield f"{workload} times itself"
+    for control in cell.controls:
+        if control.part_name() in _CONTROLS:
+            yield f"{control.part_name()} is the state of the whole device"
+    for probe in cell.probes:
+        name = probe.part_name()
+        if isinstance(probe, Recorder):
+            yield f"{name} records the whole device"
+        elif name.startswith(_ENERGY):
+            yield f"{name} measures the energy of the whole device"
+
+
+def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Mapping[str, Rehearsed]) -> Choice:
+    """What these sides do, by the rehearsals of some of them."""
+    cells = [trial.cell for trial in sides.values()]
+    if (why := why_no_turns(study, cells, host)) is not None:
+        return Choice(None, why)
+    if not rehearsals:
+        return Choice(None, "no side was rehearsed")
+    records = list(rehearsals.values())
+    if not all(each.facts.get(HOLDS) for each in records):
+        return Choice(None, "no steps are marked that a side could stop after")
+    if (why := _cannot_stop(cells, host, records)) is not None:
+        return Choice(None, why)
+    if (why := _too_large(host, records)) is not None:
+        return Choice(None, why)
+    steps = [_steps_of(trial, rehearsals[side]) for side, trial in sides.items() if side in rehearsals]
+    step_s = min(each.metrics.get("step_mean_s", math.inf) for each in records)
+    limited = any(isinstance(part, Limits) and _is_limited(part) for cell in cells for part in cell.platforms)
+    turning = turning_of(min(steps), step_s, PERIODS_S if limited else LEAST_TURN_S)
+    if turning is None:
+        return Choice(None, f"{min(steps)} steps are too few for {LEAST_TURNS} turns")
+    return Choice(turning, "steps are marked, both sides can be stopped after one")
+
+
+def turning_of(steps: int, step_s: float, least_s: float = LEAST_TURN_S) -> Turning | None:
+    """Turns for so many steps; None where there are too few."""
+    if not math.isfinite(step_s) or step_s <= 0:
+        return None
+    warm = max(1, round(steps * WARM_SHARE))
+    left = steps - 2 - warm  # the first hold is after the first step or the second
+    least = max(1, math.ceil(least_s / step_s))
+    each = max(least, LEAST_STEPS)
+    if left // each < LEAST_TURNS and least <= left // LEAST_TURNS:
+        each = left // LEAST_TURNS  # few and long steps: shorter turns, as long as they are long enough
+    count = left // each
+    return Turning(each, count, warm) if count >= LEAST_TURNS and each else None
+
+
+def _steps_of(trial: Trial, rehearsal: Rehearsed) -> int:
+    """How many steps a whole trial surely does."""
+    known = trial.cell.workload.about_units()
+    if known is not None:
+        return known
+    steps, step_s = rehearsal.metrics.get("steps", 0.0), rehearsal.metrics.get("step_mean_s", math.inf)
+    if (bound_s := trial.cell.workload.bound_s()) is not None:
+        steps = bound_s / step_s / 2  # on the slowest side it may be half as quick
+    return int(steps * (1 - LEFT_SHARE))
+
+
+def _cannot_stop(cells: Sequence[Cell], host: Host, rehearsals: Sequence[Rehearsed]) -> str | None:
+    """Without a freezer a signal stops the processes: not those that another user's container has."""
+    root = os.geteuid() == 0
+    if root and any(is_there(host, path) for path in ("/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/freezer")):
+        return None
+    if not root and any(isinstance(cell.platforms[0], Container) for cell in cells):
+        return "without root a container's group cannot be stopped"
+    if any(each.metrics.get("cpu_s", 0.0) > ONE_CORE * each.metrics.get("wall_s", 0.0) for each in rehearsals):
+        return "without a freezer of groups other busy threads would run on"
+    return None
+
+
+def _too_large(host: Host, rehearsals: Sequence[Rehearsed]) -> str | None:
+    """Both sides are in memory at once."""
+    for line in host.read("/proc/meminfo").splitlines():
+        if line.startswith("MemTotal:"):
+            least = max(each.metrics.get("max_rss_bytes", 0.0) for each in rehearsals)
+            if 2 * least > MOST_MEMORY * 1024 * int(line.split()[1]):
+                return "both sides at once would not fit into memory"
+    return None
+
+
+def _is_limited(limits: Limits) -> bool:
+    return limits.quota is not None or limits.io_rate is not None or (limits.cores is not None and not limits.pin)

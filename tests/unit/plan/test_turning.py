@@ -1,0 +1,147 @@
+"""Turns or whole runs: what the plan chooses, and why."""
+
+from typing import Any
+
+import pytest
+
+from tare.base.errors import StudyError
+from tare.plan.matrix import cells, trials
+from tare.plan.turning import LEAST_TURNS, Turning, chosen, groups, turning_of, why_no_turns
+from tare.records.model import Record
+from tare.studies.load import from_plain
+from tare.studies.model import Study
+from tare.testing import FakeHost
+
+PROGRAM = {"command": {"argv": ["true"]}}
+HOST = FakeHost(files={"/proc/meminfo": "MemTotal: 8000000 kB\n", "/sys/fs/cgroup/cgroup.controllers": "cpu\n"})
+
+
+def study(**keys: Any) -> Study:
+    return from_plain({"study": "s", "platform": ["bare", "runc"], "workload": PROGRAM} | keys)
+
+
+def why(host: Any = HOST, **keys: Any) -> str | None:
+    made = study(**keys)
+    return why_no_turns(made, cells(made), host)
+
+
+def rehearsed(side: str, **metrics: float) -> Record:
+    usual = {"steps": 1000.0, "step_mean_s": 0.005, "max_rss_bytes": 1e8, "cpu_s": 1.0, "wall_s": 1.0}
+    return Record(
+        trial=side, attempt=0, study="s", block=-1, position=0, twin=0, settings={}, state="ok", facts={"holds": True},
+        metrics=usual | metrics,
+    )  # fmt: skip
+
+
+def choice(rehearsal: Record | None = None, monkeypatch: Any = None, **keys: Any) -> Any:
+    made = study(**keys)
+    sides = {trial.side: trial for trial in trials(made, cells(made))}
+    return chosen(made, sides, HOST, dict.fromkeys(sides, rehearsal or rehearsed("a")))
+
+
+@pytest.fixture(autouse=True)
+def root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("tare.plan.turning.OwnDevice", FakeHost)
+
+
+def test_marked_steps_take_turns_and_the_line_says_why():
+    found = choice()
+    assert found.turning == Turning(steps=20, count=42, warm=95)
+    assert str(found) == "design  turns of 20 steps: steps are marked, both sides can be stopped after one"
+    assert found.as_plain()["turns"] == {"steps": 20, "count": 42, "warm": 95}
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"design": "blocks"}, "asks for blocks"),
+        ({"design": {"strict": True}}, "strict"),
+        ({"rehearse": False}, "without a rehearsal"),
+        ({"platform": ["bare", "runc", "docker"]}, "more than two sides"),
+        ({"platform": ["bare"]}, "no other"),
+        ({"platform": ["bare", "qemu"]}, "qemu has a kernel"),
+        ({"platform": ["bare", "gvisor"]}, "gvisor has a kernel"),
+        ({"platform": ["bare", ["qemu", "docker"]]}, "within another"),
+        ({"tenants": 2}, "several tenants"),
+        ({"control": {"page_cache": "cold"}}, "page_cache is the state of the whole device"),
+        ({"probes": ["cpu", "ftrace"]}, "ftrace records the whole device"),
+        ({"probes": ["cpu", "power_rapl"]}, "power_rapl measures the energy"),
+        ({"workload": {"torch_infer": {"model": "lenet5"}}}, "torch_infer times itself"),
+        ({"compare": {"metric": "energy_step_j"}}, "energy is compared"),
+    ],
+)
+def test_where_turns_cannot_be_the_reason_is_a_sentence(keys, told):
+    assert told in str(why(**keys))
+
+
+def test_a_usual_study_may_take_turns():
+    assert why() is None
+    assert why(workload={"torch_train": {"model": "lenet5"}}) is None
+    assert why(workload={"torch_train": {"device": "cuda"}}) is None
+
+
+def test_what_a_rehearsal_shows():
+    unmarked = Record(
+        trial="a", attempt=0, study="s", block=-1, position=0, twin=0, settings={}, state="ok", facts={"holds": False}
+    )
+    assert choice(unmarked).why == "no steps are marked that a side could stop after"
+    assert "fit into memory" in choice(rehearsed("a", max_rss_bytes=5e9)).why
+    assert "too few" in choice(rehearsed("a", steps=20.0, step_mean_s=0.01)).why
+
+
+def test_without_root_a_container_cannot_be_stopped(monkeypatch):
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert "without root" in choice().why
+    bare = {"platform": "bare", "workload": {"torch_train": {"model": "lenet5", "batch": [16, 64]}},
+            "compare": {"by": "workload.batch"}}  # fmt: skip
+    assert choice(**bare).turning is not None
+    assert "other busy threads" in choice(rehearsed("a", cpu_s=2.0), **bare).why
+
+
+def test_under_a_quota_a_turn_lasts_twenty_periods():
+    platform = {"platform": [{"runc": {"quota": 0.5}}, {"runc": {"quota": 0.8}}], "compare": {"by": "platform.quota"}}
+    assert choice(rehearsed("a", steps=10_000.0), **platform).turning.steps * 0.005 >= 2.0
+    assert choice(**platform).turning is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "step_s", "least_s"), [(100, 0.01, 0.1), (400, 0.005, 0.1), (50, 2.0, 0.1), (10**6, 1e-5, 2.0)]
+)
+def test_turns_fit_into_the_steps_and_are_long_enough(steps, step_s, least_s):
+    found = turning_of(steps, step_s, least_s)
+    assert found is not None
+    assert 2 + found.warm + found.steps * found.count <= steps
+    assert found.count >= LEAST_TURNS
+    assert found.steps * step_s >= least_s
+
+
+@pytest.mark.parametrize(("steps", "step_s"), [(0, 0.1), (5, 0.1), (30, 0.001), (100, float("inf")), (100, 0.0)])
+def test_too_few_steps_make_no_turns(steps, step_s):
+    assert turning_of(steps, step_s) is None
+
+
+def test_trials_that_are_compared_take_turns():
+    made = study(workload={"torch_train": {"model": "lenet5", "batch": [16, 64]}}, repeat=2)
+    found = groups(made, trials(made, cells(made)))
+    assert len(found) == 4  # two batches in two blocks
+    for group in found:
+        assert len({(trial.block, trial.settings["workload.batch"]) for trial in group}) == 1
+        assert sorted((trial.settings["platform"], trial.twin) for trial in group) == [
+            ("bare", 0),
+            ("bare", 1),
+            ("runc", 0),
+        ]
+
+
+def test_a_design_is_read_and_written():
+    plain = {"runs": "blocks", "cpu_time": True}
+    assert study(design=plain).design.as_plain() == plain
+    assert study(design="blocks").design.as_plain() == {"runs": "blocks"}
+    assert "design" not in study().as_plain()
+
+
+@pytest.mark.parametrize("design", ["slices", {"slices": {"quiet": "25%"}}])
+def test_slices_are_refused_with_what_to_write(design):
+    with pytest.raises(StudyError, match="no 'slices' any more: leave it out"):
+        study(design=design)
