@@ -54,3 +54,13 @@ def test_the_folder_that_is_removed_is_the_one_that_was_made(named: str, tmp_pat
     subprocess.run(["bash", "-ec", lines[0]], env=env, check=True, cwd=tmp_path)
     assert (keep / "precious").exists()
     assert [path.name for path in parent.iterdir() if path.name != "precious"] == []
+
+
+def test_actions_of_others_are_named_by_commit_and_not_by_a_tag_that_can_be_moved():
+    used = [
+        word
+        for path in (ROOT / ".github/workflows").glob("*.yml")
+        for word in re.findall(r"uses:\s*(\S+)", path.read_text())
+    ]
+    assert used
+    assert all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", word) for word in used), used
