@@ -16,6 +16,7 @@ from tare.base.errors import TareError
 from tare.base.host import Host, InnerHost, Job, LocalHost, OwnDevice, Site, node_name
 from tare.base.processes import mounts
 from tare.drivers.cgroups import tree
+from tare.drivers.cgroups.limits import Limits
 from tare.drivers.containers.place import Container
 from tare.drivers.guests.place import GuestPlace
 from tare.parts import find
@@ -27,6 +28,7 @@ from tare_inside.marks import load as load_marks
 
 NAMES = find.names("platforms")
 EVERY = pytest.mark.parametrize("name", NAMES)
+LIMITED = pytest.mark.parametrize("name", [name for name in NAMES if issubclass(find.find("platforms", name), Limits)])
 PARAMS = [pytest.param(each, marks=pytest.mark.machine(each)) for each in NAMES]
 OWN_KERNEL = (GuestPlace, SandboxPlace)  # their processes are none of the device's, which sees one for all of them
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
@@ -124,19 +126,20 @@ NOTHING = {"mounts": [], "groups": [], "processes": set(), "scratch": []}
 
 @EVERY
 def test_on_a_host_that_is_nothing_obstacles_are_sentences(name):
-    for fields in ({}, {"quota": 1.5, "cpuset": "0", "memory": "64 MiB"}):
+    limits = {"quota": 1.5, "cpuset": "0", "memory": "64 MiB"}
+    for fields in ({}, limits if issubclass(find.find("platforms", name), Limits) else {}):
         for found in platform(name, **fields).obstacles(FakeHost()):
             assert found.weight == "obstacle"
             assert found.sentence.endswith(".")
             assert len(found.sentence.split()) > 3
 
 
-@EVERY
+@LIMITED
 def test_a_limit_on_a_host_without_control_groups_is_an_obstacle(name):
     assert platform(name, quota=1.5).obstacles(FakeHost())
 
 
-@EVERY
+@LIMITED
 def test_it_is_a_value(name):
     part = platform(name, quota=1.5)
 

@@ -88,6 +88,7 @@ class Exit:
     truncated: bool = False  # the output was longer than we keep
     oom_killed: bool = False  # the kernel killed a process of it because memory ran out
     waiting: str = ""  # at the limit: what its processes were doing, in words
+    counted: Mapping[str, float] = field(default_factory=dict)  # by who ran it, where the launcher could not
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,13 @@ class Served(Protocol):
     """A place that processes of the device keep open and serve from outside: an engine and what belongs to it."""
 
     def helpers(self) -> Collection[int]: ...  # their pids on the device
+
+
+@runtime_checkable
+class RunsOwn(Host, Protocol):
+    """A place that runs one command of its own, which is known before any job is."""
+
+    def job(self, hooks: Mapping[str, str]) -> Job: ...  # that command, with the variables that tare's hook needs
 
 
 def facts_of(host: Host) -> dict[str, Any]:

@@ -133,6 +133,17 @@ def refuse_no_program(work: Mapping[str, Any]) -> None:
         raise StudyError("\n".join([*found, "Nothing was run."]))
 
 
+def words_of(line: str, option: str) -> list[str]:
+    """A command that is the value of an option."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise StudyError(f"{option} {line!r}: {error}.") from None
+    if not words:
+        raise StudyError(f"{option}: the command is empty.")
+    return words
+
+
 def _is_store(word: str) -> bool:
     from tare.records.schema import STORE_FILE, is_pack
 

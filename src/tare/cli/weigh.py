@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import math
 import re
-import shlex
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -37,7 +36,8 @@ from tare.api.studies import (
 from tare.base.errors import StudyError, TareError
 from tare.base.text import heard_by, share_text
 from tare.base.units import PER_SECOND, parse_quantity, parse_seconds
-from tare.cli.command_line import CommandVerb, refuse_no_program
+from tare.cli.command_line import CommandVerb, refuse_no_program, words_of
+from tare.cli.own_line import Allowed, line_options, taken
 from tare.cli.report import finish
 from tare.cli.scaffold import (
     FOLDER,
@@ -81,17 +81,7 @@ def _serving(server: str | None, port: int | None, **options: Any) -> dict[str, 
         _need_quantity("rate", load, lambda text: parse_quantity(text, PER_SECOND, "rate"), "a rate (50/s)")
     load |= {name: str(load[name]) for name in ("requests", "trace") if name in load}
     load |= {"arrivals": "trace"} if "trace" in load else {}
-    return {"argv": words_of(server), "port": port, **load}
-
-
-def words_of(line: str) -> list[str]:
-    try:
-        words = shlex.split(line)
-    except ValueError as error:
-        raise StudyError(f"--server {line!r}: {error}.") from None
-    if not words:
-        raise StudyError("--server: the command is empty.")
-    return words
+    return {"argv": words_of(server, "--server"), "port": port, **load}
 
 
 def _need_quantity(option: str, load: Mapping[str, Any], parse: Callable[[str], float], wanted: str) -> None:
@@ -184,8 +174,15 @@ class Asked:
             work = self.script.workload(self.words, image=image)
         else:
             work = built_in_workload(self.built_in or "lenet5")
-        end_early(work, self.steps, self.minutes)
+        self.end_early(work)
         return work
+
+    def about_container(self) -> dict[str, object]:
+        """What was given of it beside the platform."""
+        return {"one of --reads, --writes, --env and --keep-outputs": self.script.for_commands()}
+
+    def end_early(self, work: dict[str, Any]) -> None:
+        end_early(work, self.steps, self.minutes)
 
 
 def asked_workload(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -389,6 +386,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 @click.option("--verbose", is_flag=True, help="Show what the trials print, each line after its platform.")
 @wait_option
 @script_options
+@line_options
 @server_options
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
@@ -397,6 +395,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 def command(
     inside: str | None,
     asked: Asked,
+    allowed: Allowed,
     python: str | None,
     repeat: int | None,
     margin: float,
@@ -416,6 +415,11 @@ def command(
 
     tare weigh -- python train.py --epochs 1
 
+    Or put it before the `docker run` or `podman run` line that you have: your container as it is, against the same
+    command without it, on this device's files.
+
+    tare weigh -- docker run --cpus 2 -v $PWD:/work -w /work app:1 python train.py
+
     First each side runs once, which is not counted: a platform on which it cannot run is found out there. A script of
     hours is ended early: --steps 200, or --minutes 3.
 
@@ -431,20 +435,26 @@ def command(
     """
     ramp = ramp_goal(asked.serving, margin)
     need(ramp is None or not against_image, "a goal like 'p99 < 300 ms' finds a rate on bare metal and in a container.")
-    work = asked.workload(image=bool(image))
+    given = {"--in": inside, "--image": image, "--against-image": against_image} | asked.about_container()
+    line = taken(asked.words, allowed, given, asked.end_early)
+    work = line.work if line else asked.workload(image=bool(image))
     need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
     named = asked.is_own or bool(asked.built_in)
     need(named or not image, "--image needs the command to run in it (-- COMMAND), or --workload.")
     need(not against_image or bool(image), "--against-image needs --image: the image that is weighed.")
     refuse_no_images(image, against_image)
-    refuse_no_program(work)
+    if line is None:
+        refuse_no_program(work)
     await_device(wait_s or 0.0)
     with ExitStack() as stack:
-        chosen = choose_platform(inside, stack)
-        fetched(chosen, image, against_image)
-        if asked.is_own:
-            say(asked.script.environment(in_image=any("in_image" in fields for fields in work.values())))
-        levels, against = sides(chosen, asked.script.platform(), image, against_image, command=asked.is_own)
+        if line is None:
+            chosen = choose_platform(inside, stack)
+            fetched(chosen, image, against_image)
+            if asked.is_own:
+                say(asked.script.environment(in_image=any("in_image" in fields for fields in work.values())))
+            levels, against = sides(chosen, asked.script.platform(), image, against_image, command=asked.is_own)
+        else:
+            levels, against = line.levels, {"against": {"platform": "bare"}}
         folder = output or new_folder("weigh")
         more: dict[str, Any] = {}
         if ramp is not None:

@@ -59,12 +59,12 @@ def built_in_env(workdir: Path, malloc: Malloc, environ: Mapping[str, str] | Non
 
 
 def users_env(
-    workdir: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str, str] | None = None
+    workdir: Path, malloc: Malloc, *, attach: bool, environ: Mapping[str, str] | None = None, steady: bool = True
 ) -> dict[str, str]:
     """The environment of a user's own command: theirs, less a short list, and our marks first on PYTHONPATH."""
     ours = os.environ if environ is None else environ
     kept = {name: value for name, value in ours.items() if users_own(name)}
-    env = {**_DEFAULTS, **_STEADY, **kept, **_malloc(malloc)}
+    env = {**_DEFAULTS, **(_STEADY if steady else {}), **kept, **_malloc(malloc)}
     inside = workdir / "inside"
     hooks = str(inside / "tare_inside" / "inside_site") if attach else ""
     folders = [hooks, str(inside), kept.get("PYTHONPATH", "")]  # `from tare_inside import marks` works either way

@@ -503,8 +503,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     for tenant in tenants:
         tenant.result = result_in_device_time(claims.read(tenant, claims.RESULT, state.claims), tenant.place)
         if not tenant.place.python and tenant.exit is not None:
-            tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code}
-            state.notes.append(NO_PYTHON)
+            tenant.result = {"wall_s": tenant.exit.seconds, "exit": tenant.exit.code, **tenant.exit.counted}
+            state.notes += [] if tenant.exit.counted else [NO_PYTHON]
         elif tenant.exit is not None and tenant.exit.code == 0 and "wall_s" not in tenant.result and not state.claims:
             state.claims.append(NO_RESULT)
         tenant.outcome = claims.outcome_of(tenant, state.claims)

@@ -10,7 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from tare.api.studies import Script, names_files_here, sides
-from tare.cli.weigh import Asked, command, server_options, words_of, would_not_fit
+from tare.cli.command_line import words_of
+from tare.cli.weigh import Asked, command, server_options, would_not_fit
 from tare.parts.workloads.command import Command
 from tare.parts.workloads.server import Server
 
@@ -93,7 +94,7 @@ def test_a_share_that_is_refused_is_named_with_its_bounds(share, hint):
 
 def test_a_server_and_its_load_become_a_workload(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    serving = {"argv": words_of("python 'my app.py' -p 80"), "port": 80, "rate": "50/s"}
+    serving = {"argv": words_of("python 'my app.py' -p 80", "--server"), "port": 80, "rate": "50/s"}
     assert Asked(None, (), serving, Script(env={"A": "1"}), None, None).workload(image=False) == {
         "server": {
             "argv": ["python", "my app.py", "-p", "80"], "cwd": str(tmp_path), "env": {"A": "1"}, "port": 80,

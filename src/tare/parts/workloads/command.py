@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
 from tare.base.errors import TrialError
-from tare.base.host import Host, Job, OwnDevice, image_of
+from tare.base.host import Host, Job, OwnDevice, RunsOwn, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
 from tare.base.text import script_and_options, why_not_settable, with_options
@@ -148,6 +148,8 @@ class Command(Workload):
     in_image: bool = False
     """Its files are the image's: it runs as with `docker run`, with the image's entry point, folder and variables, and
     sees of the device's files only `reads`. Every platform needs an `image` then."""
+    plain: bool = False
+    """Without the variables that tare sets for steadier times, as PYTHONHASHSEED."""
     keep_outputs: bool = False
     """Keep what a trial wrote, in the store's folder `outputs`."""
 
@@ -182,7 +184,7 @@ class Command(Workload):
         shown = self.fields() | {"argv": self.masked({"argv": list(self._argv())})["argv"]}
         if self.vary and self.env:
             shown["env"] = self.masked({"env": self._env()})["env"]
-        for name in ("writes", "in_image", "keep_outputs", "steps", "minutes", "vary", "label"):
+        for name in ("writes", "in_image", "plain", "keep_outputs", "steps", "minutes", "vary", "label"):
             if not shown[name]:
                 del shown[name]
         if self.vary:
@@ -321,8 +323,11 @@ class Command(Workload):
 
     def job(self, place: Host, workdir: Path, seed: int) -> Job:
         image, attach = image_of(place), self.attach == "torch"
+        if isinstance(place, RunsOwn):
+            env = users_env(workdir, self.malloc, attach=attach, environ={}, steady=False)
+            return place.job({name: env[name] for name in ("PYTHONPATH", "TARE_MARKS")} | self._ends())
         if not self.in_image:
-            env = users_env(workdir, self.malloc, attach=attach)
+            env = users_env(workdir, self.malloc, attach=attach, steady=not self.plain)
             return self._timed(place, workdir, self._argv(), env, str(self._folder()))
         if image is None:
             raise TrialError("the command's files are an image's (`in_image: true`), and this platform has no `image`.")

@@ -1,0 +1,150 @@
+"""A container of a `docker run` or `podman run` line, as whoever wrote it runs it."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from functools import cache
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator, Field
+
+from tare.base import processes
+from tare.base.errors import TareError
+from tare.base.files import make_folders, replace_file, state_dir
+from tare.base.host import Host, InnerHost, LocalHost, OwnDevice, Site
+from tare.base.rulings import Ruling, obstacle
+from tare.base.secrets import masked_words, shown_env
+from tare.drivers.cgroups import tree
+from tare.drivers.containers import own
+from tare.drivers.containers.line import Flag, Line, parsed
+from tare.drivers.places import Phases
+from tare.parts.protocols import Json, Leftover, Platform
+
+_NOTES = "own"  # in the state folder: which engine has the container of a site
+
+
+def _text(value: Any) -> Any:
+    """A line as one text; words are joined, so that a shell would take them apart again."""
+    return shlex.join(map(str, value)) if isinstance(value, list | tuple) else value
+
+
+@cache
+def read(line: str) -> Line:
+    """The line in its parts, as its own command reads it."""
+    return parsed(shlex.split(line), LocalHost(), as_root=processes.is_root(LocalHost()))
+
+
+class Own(Platform):
+    """Run the container of a `docker run` or `podman run` line of yours, as it is, through the engine that the line
+    itself would use: its entry point, health check, limits, shared memory, log driver, volumes, user and variables.
+
+    Its name, ports, labels and restart policy are left out, so that what runs already is not touched.
+    """
+
+    extra_s: ClassVar[float] = 2.0
+
+    line: Annotated[str, BeforeValidator(_text)] = ""
+    """The whole line: `docker run --cpus 2 -v /data:/data:ro app:1 python train.py`."""
+
+    flags: dict[str, None] = Field(default_factory=dict)
+    """Options of the line that are taken out, by name: {--cpus: null}."""
+
+    env: dict[str, str | None] = Field(default_factory=dict)
+    """Variables that have another value than in the line and its image; null takes one away."""
+
+    allow_network: bool = False
+    """The line's own network, which may lead outside; else the container has the loopback alone."""
+
+    real_volumes: bool = False
+    """The runs write to the line's volumes for real, and get its sockets; else to a copy in each trial."""
+
+    allow_privileged: bool = False
+    """Run it even if it is privileged, sees the device's processes, or has devices."""
+
+    def __hash__(self) -> int:
+        return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
+
+    @classmethod
+    def masked(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """The line with the names of its variables, and of their values what tells nothing."""
+        shown = dict(fields)
+        if line := _text(fields.get("line")):
+            shown["line"] = _shown(str(line))
+        given = {name: value for name, value in (fields.get("env") or {}).items() if value is not None}
+        if given:
+            shown["env"] = {**fields["env"], **shown_env(given)}
+        return shown
+
+    @property
+    def allowed(self) -> set[own.Allow]:
+        return _allowed(self.model_dump())
+
+    def variables(self) -> Mapping[str, str | None]:
+        return self.env
+
+    def obstacles(self, host: Host) -> list[Ruling]:
+        if not self.line:
+            return [obstacle("needs.value", "`own` needs the `line` to run: `docker run ...` or `podman run ...`.")]
+        if not isinstance(host, OwnDevice):
+            return [obstacle("needs.outermost", f"a line of yours runs on the device itself, and not in {host.name}.")]
+        try:
+            line = read(self.line)
+            own.refuse_remote(host, line)
+            refused = own.refusals(own.look_at(host, line, self.allowed), self.allowed)
+        except TareError as error:
+            return [obstacle("needs.engine", str(error))]
+        return [obstacle("needs.option", each) for each in refused]
+
+    def image_now(self, host: Host) -> str | None:
+        return own.look_at(host, read(self.line), self.allowed).image if self.line else None
+
+    def open(self, host: Host, site: Site) -> InnerHost:
+        line, phases = read(self.line).without(self.flags), Phases(host.clock)
+        processes.lease_name(site.name)
+        with ExitStack() as stack:
+            note = state_dir() / _NOTES / site.name
+            make_folders(note.parent)
+            replace_file(note, json.dumps(line.engine).encode())
+            stack.callback(note.unlink, missing_ok=True)
+            with phases.timed("open.look"):
+                seen = own.look_at(host, line, self.allowed)
+            place = own.begin(host, line, seen, site, self.allowed, stack, phases)
+            return place.keep(stack.pop_all(), phases)
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        notes = state_dir() / _NOTES
+        names = sorted(note.name for note in notes.iterdir()) if notes.is_dir() else []
+        return [Leftover(name, f"the container {name} of a line of yours") for name in names]
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        note = state_dir() / _NOTES / name
+        if not note.is_file():
+            return
+        own.remove(host, json.loads(note.read_text()), name)
+        if folders := tree.own_folders(host, name):
+            own.remove_groups(host, folders)
+        note.unlink(missing_ok=True)
+
+
+def _allowed(fields: Mapping[str, Any]) -> set[own.Allow]:
+    options: Mapping[own.Allow, str] = {
+        "network": "allow_network", "volumes": "real_volumes", "privileged": "allow_privileged",
+    }  # fmt: skip
+    return {name for name, option in options.items() if fields.get(option)}
+
+
+def not_honoured(line: Line, fields: Mapping[str, Any]) -> list[Flag]:
+    """The options of the line that a container with these fields does not have."""
+    return own.left_out(line, _allowed(fields))
+
+
+@cache
+def _shown(line: str) -> str:
+    with suppress(TareError, ValueError):
+        return read(line).shown()
+    return shlex.join(masked_words(shlex.split(line)))  # its command is not on this device
