@@ -268,6 +268,8 @@ def test_folders_without_compiled_files_are_compiled_and_those_of_both_sides_are
     assert found.without["compiled"] == ["/usr/lib/python3.12", "/app/parts"]
     assert "RUN python -m compileall /usr/lib/python3.12 /app/parts" in found.cure
     plain = replace(QUICK, facts={**QUICK.facts, "modules.uncompiled./app": ["parts"]})
+    single = replace(QUICK, facts={**QUICK.facts, "modules.uncompiled./app": ["one.py"]})
+    assert cause("bytecode").examine(single, QUICK).weight < found.weight
     assert isinstance(cause("bytecode").examine(plain, plain), RuledOut)
 
 

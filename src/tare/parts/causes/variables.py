@@ -260,7 +260,7 @@ class Bytecode(Cause):
             return found or RuledOut("modules have their compiled files on both sides, and both may keep them.")
         more = f" and {len(lost) - _MOST_NAMED} more" if len(lost) > _MOST_NAMED else ""
         made = Suspicion(
-            weight=0.6,
+            weight=0.2 if all(path.endswith(".py") for path in lost) else 0.6,  # a module alone, or whole packages
             evidence=f"no compiled files (__pycache__) in {', '.join(lost[:_MOST_NAMED])}{more}.",
             without={"compiled": lost},
             cure=f"RUN python -m compileall {' '.join(lost[:_MOST_NAMED])} (in the Dockerfile)",
