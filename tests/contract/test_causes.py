@@ -34,6 +34,7 @@ BARE = Side(
         "python.version": "3.12.1",
         "startup.looked": True,
         "modules.looked": True,
+        "beside.looked": True,
         "torch.threads": 16,
         "torch.gpu.name": "A100",
     },
@@ -67,6 +68,8 @@ WORST = Side(
         "startup.files./app/sitecustomize.py": "0a",
         "modules.looked": True,
         "modules.uncompiled./usr/lib/python3.12": "all",
+        "beside.looked": True,
+        "beside.cpu_s.indexer": 8.5,
         "modules.uncompiled./app": ["parts"],
         "process.Cpus_allowed_list": "0-1",
         "file_system.work": "overlay",
@@ -187,8 +190,8 @@ def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
         "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit",
-        "memory_limit", "network", "other_arguments", "other_variables", "output", "root_files", "seccomp",
-        "shared_memory", "software", "start_up_files", "threads", "ulimits",
+        "memory_limit", "network", "other_arguments", "other_processes", "other_variables", "output", "root_files",
+        "seccomp", "shared_memory", "software", "start_up_files", "threads", "ulimits",
     } == set(NAMES)  # fmt: skip
 
 

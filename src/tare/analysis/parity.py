@@ -35,7 +35,7 @@ class Rule:
 RULES: tuple[Rule, ...] = (
     Rule(r"(^|[._])(pid|ppid|hostname|cgroup(_path)?s?|boot_id|time|uptime|cwd|tmpdir)$", False, "differs by itself"),
     Rule(r"(^|[._])executable$|(^|\.)path$", False, "where the program lies; its version is compared apart"),
-    Rule(r"^(startup|modules)\.", False, "files that an interpreter finds at its start; `tare why` tries them"),
+    Rule(r"^(startup|modules|beside)\.", False, "start-up files, modules and other processes, which `tare why` tries"),
     Rule(r"^place\.accel$", True, "one is emulated: its times say nothing about virtualisation"),
     Rule(r"^file_system\.", False, "another kind of file system; tmpfs is memory, and nothing written reaches a disk"),
     Rule(r"^(shm|limits)\.", False, "a limit of the place; it matters to data loader workers and pinned memory"),

@@ -72,6 +72,29 @@ def test_where_it_is_asked_to_look_it_says_what_the_innermost_process_was_at(res
     assert 0.2 < sum(asleep) < 1.0
 
 
+LOOPS = "while :; do :; done > /dev/null 2>&1 & exec sleep 3"
+
+
+def test_another_process_of_the_trial_is_told_and_can_be_stopped_meanwhile(result: Path) -> None:
+    script = result.with_name("loops.sh")
+    script.write_text(LOOPS)
+    env = {**os.environ, "TARE_NAME": f"tare-test-{os.getpid()}"}
+    ask = "import json; from tare_inside import launch; print(json.dumps(launch.processes_beside()))"
+    used = []
+    for stopped in ({}, {"TARE_STOPPED": "sh/dash/bash"}):
+        launched(result, "sh", str(script), env={**env, **stopped})
+        asked = [sys.executable, "-c", ask]
+        said = subprocess.run(
+            asked, env={**env, "PYTHONPATH": os.pathsep.join(sys.path)}, capture_output=True, check=True
+        )
+        used.append(sum(cpu_s for _, cpu_s in json.loads(said.stdout).values()))
+        for pid in [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit()]:
+            if f"TARE_NAME={env['TARE_NAME']}" in launch.read(f"/proc/{pid}/environ").split("\0"):
+                os.kill(pid, signal.SIGKILL)
+
+    assert used[0] > 0.1 and used[1] < used[0] / 2
+
+
 def test_output_input_folder_and_environment_are_the_commands_own(result: Path, tmp_path: Path) -> None:
     show = "import os, sys; print(os.getcwd(), os.environ['MARK'], sys.stdin.read()); sys.stderr.write('bad')"
     done = launched(result, sys.executable, "-c", show, cwd=tmp_path, env={"MARK": "x"}, input="in")

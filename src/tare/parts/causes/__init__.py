@@ -1,7 +1,7 @@
 """Why a container is slower: the causes, by subject, each with its evidence, how it is tried and what cures it."""
 
 SHARED = {
-    "cpu": ("cpu_quota", "cpu_set", "cpu_weight", "threads"),
+    "cpu": ("cpu_quota", "cpu_set", "cpu_weight", "other_processes", "threads"),
     "container": (
         "allocator",
         "cold_layers",

@@ -252,3 +252,29 @@ class CpuWeight(Cause):
             added={"cpu_shares": int(ours)},
             cure=f"--cpu-shares {theirs:.0f} (Kubernetes: raise requests.cpu)",
         )
+
+
+_BESIDE = "beside.cpu_s."
+
+
+class OtherProcesses(Cause):
+    """Other processes in the container: what its entry point starts in the background uses the same cores."""
+
+    title: ClassVar[str] = "another process in the container"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
+    spends: ClassVar[frozenset[str]] = frozenset({"cpu", "user", "system", "queue", "throttled"})
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        if missing := unseen(slow.seen("beside.looked"), quick.seen("beside.looked")):
+            return missing
+        used = {key.removeprefix(_BESIDE): value for key, value in slow.facts.items() if key.startswith(_BESIDE)}
+        used = {name: cpu_s for name, cpu_s in used.items() if f"{_BESIDE}{name}" not in quick.facts}
+        if not used:
+            return RuledOut("no other process that either side started used the CPU.")
+        told = ", ".join(f"{name} used {cpu_s:.1f} s of CPU time" for name, cpu_s in used.items())
+        return Suspicion(
+            weight=0.8,
+            evidence=f"{told} beside it, and was still there when it had ended.",
+            without={"env": {"TARE_STOPPED": "/".join(used)}},  # no name has a slash
+            cure=f"an entry point, or a command, that does not start {', '.join(used)}",
+        )
