@@ -83,9 +83,8 @@ def test_two_sides_take_turns_and_leave_records_like_any_other(tmp_path: Path) -
     # By the program's own clock, which knows nothing of tare: the same turns, the same counts, the same ratio.
     own_s = []
     for record, told in zip(records, turns, strict=True):
-        shown = warm_tare.run("show", "store", record["trial"], "--output", cwd=tmp_path)
-        line = next(each for each in shown.stdout.splitlines() if each.count(":") >= 300)
-        steps = [tuple(map(int, each.split(":"))) for each in line.split()[-300:]]
+        printed = (tmp_path / "store" / "trials" / f"{record['trial']}.{record['attempt']}" / "out.txt").read_text()
+        steps = [tuple(map(int, each.split(":"))) for each in printed.split()]
         first, size = told["before"], told["steps"]
         own = [steps[first + size * n : first + size * (n + 1)] for n in range(told["count"])]
         for (begin, end), of_turn in zip(told["windows_ns"][2:], own, strict=False):
