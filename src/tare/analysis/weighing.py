@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from tare.analysis import sentences
 from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
+from tare.analysis.contrast import contrasts, of_processors, tested_family
 from tare.analysis.hidden import doubts, dropped_notes, interactions, withhold
 from tare.analysis.labels import LABEL, text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.observations import records_of
-from tare.analysis.outside import JUDGED, Pair, contradicted, held_to_it, of_whole_runs
+from tare.analysis.outside import JUDGED, held_to_it
 from tare.analysis.parity import (
-    INFERENCE,
     differences,
     in_memory,
     mixed_populations,
@@ -32,14 +32,9 @@ from tare.analysis.resources.bottlenecks import RATE, by_goal, goal_sentence, ha
 from tare.analysis.selection import (
     BESIDE,
     DEFAULT_MARGIN,
-    FIRST_TOKEN,
     GOAL_RATE,
-    GOODPUT,
     MEAN_STEP,
     MEDIAN_STEP,
-    SHORT_TAIL,
-    START_UP,
-    TAIL,
     Request,
     Selection,
     level_medians,
@@ -66,7 +61,7 @@ from tare.analysis.table import (
 from tare.analysis.work import Work, like_work, with_doubts
 from tare.base.declare import before
 from tare.base.errors import StudyError
-from tare.base.rulings import Ruling, read_rulings
+from tare.base.rulings import read_rulings
 from tare.base.text import estimate_texts, script_and_options
 from tare.records.model import TYPE, Record, State
 
@@ -255,7 +250,7 @@ def weigh(
     """Everything that a report says about a store; what the caller leaves open the study decides."""
     records = records_of(store)
     asked = request(store.study, records, by=by, against=against, margin=margin, metric=metric, rises=rises)
-    of = contrasts(records, asked)
+    of = contrasts(_judged(records, asked), asked)
     selected, work = of.selected, of.work
     judged = withhold(selected, of.headline)
     doubted = doubts(selected, judged)
@@ -304,28 +299,6 @@ def weigh(
         unit=selected.unit,
         knees=goal_sentence(records) if selected.metric == GOAL_RATE else knee_sentences(selected.attempts),
     )
-
-
-@dataclass(frozen=True)
-class Contrasts:
-    """Every level against the baseline: on the headline, on what else is tested, and what the outside time refuses."""
-
-    selected: Selection
-    work: Work
-    headline: tuple[Comparison, ...]
-    further: tuple[Comparison, ...]
-    refused: Mapping[Pair, Ruling]
-
-
-def contrasts(records: Sequence[Record], asked: Request) -> Contrasts:
-    """The one place where the effect of a store's metric is computed."""
-    selected, work = like_work(select(_judged(records, asked), asked))
-    headline, further = _tested(selected, work)
-    refused = contradicted(selected, headline)
-    if refused and len(refused) == len(headline) and asked.metric is None:
-        selected = of_whole_runs(selected)
-        headline, further = _tested(selected, work)
-    return Contrasts(selected, work, headline, further, refused)
 
 
 def weigh_table(
@@ -403,7 +376,7 @@ def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
     records = records_of(store)
     asked = request(store.study, records)
     selected, work = like_work(select(_judged(records, asked), asked))
-    family = _tested_family(selected, work)
+    family = tested_family(selected, work)
     if not all(each.ours and each.theirs for each in family):
         return False
     judged = judge(family, margin=selected.request.margin, metric=selected.metric, alpha=LOOKING_ALPHA, resamples=0)
@@ -414,55 +387,6 @@ def is_enough(store: RecordSource, *, until: float, floor: int = FLOOR) -> bool:
 def _judged(records: Sequence[Record], asked: Request) -> Sequence[Record]:
     """The trials; of a server with a goal at several rates each side of a block as one, unless another is named."""
     return by_goal(records) if has_goal(records) and asked.metric in (None, GOAL_RATE) and asked.by != RATE else records
-
-
-def _tested_family(selected: Selection, work: Work) -> list[Contest]:
-    """Every level on the headline and, unless one metric was named, on the tail of requests and the start-up.
-
-    One family: the claims hold together. A line that a side lacks is left out, and one of unlike steps.
-    """
-    family = [replace(each, metric=selected.metric) for each in selected.family()]
-    for metric in _further(selected):
-        if work.hides(metric):
-            continue
-        used = [record for record in selected.used if not why_not(record, metric)]
-        made = [each for each in selected.family(metric, used) if each.ours and each.theirs]
-        family += [replace(each, metric=metric, notes=()) for each in made]
-    return family
-
-
-def _tested(selected: Selection, work: Work) -> tuple[tuple[Comparison, ...], tuple[Comparison, ...]]:
-    """One family of comparisons: those on the headline, and those on what else is tested."""
-    asked = selected.request
-    family = judge(
-        _tested_family(selected, work), margin=asked.margin, metric=selected.metric, alpha=asked.alpha,
-        rises=asked.rises,
-    )  # fmt: skip
-    headline = tuple(each for each in family if each.metric == selected.metric)
-    return headline, tuple(each for each in family if each.metric != selected.metric)
-
-
-def _further(selected: Selection) -> list[str]:
-    if selected.request.metric is not None or selected.label.by == TYPE:
-        return []
-    infers = all(record.settings.get("workload") in INFERENCE for record in selected.used)
-    serves = [name for name in (FIRST_TOKEN, GOODPUT) if infers and _all_have(selected, name)]
-    few = (serves or selected.metric == GOAL_RATE) and not _all_have(selected, TAIL)  # some hundreds have no p99
-    tail = SHORT_TAIL if few else TAIL
-    return [*([tail] if infers else []), *serves, START_UP, *_of_processors(selected)]
-
-
-def _of_processors(selected: Selection) -> list[str]:
-    """CPU time, and the time of a GPU's kernels, where the study asks for them: per step if every trial has that."""
-    if not selected.request.cpu_time:
-        return []
-    kinds = (("cpu_step_s", "cpu_s"), ("gpu_step_s",))
-    found = [next((name for name in kind if _all_have(selected, name)), None) for kind in kinds]
-    return [name for name in found if name is not None and name != selected.metric]
-
-
-def _all_have(selected: Selection, metric: str) -> bool:
-    return bool(selected.used) and all(metric in record.metrics for record in selected.used)
 
 
 def _differences(selected: Selection, found: Comparison) -> list[Difference]:
@@ -556,7 +480,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
     if hidden:
         notes.append(sentences.noisy(hidden if len(hidden) < len(judged) else ()))
     notes += sentences.in_turns([each.facts for each in selected.used])
-    if _of_processors(selected):
+    if of_processors(selected):
         notes.append(sentences.CPU_TIME)
     found = [stall_parts(selected.used), malloc_lottery(selected.attempts), drift(values)]
     return [*notes, *(note for note in found if note), *loud_levels(values)]

@@ -286,7 +286,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 marks: Any = inside_marks  # what runs inside has no types: it is for old Pythons
 write_whole: Callable[[str, object], None] = launch.write_whole
-now_ns: Callable[[], int] = inside_marks.now_ns
+now_ns: Callable[[], int] = marks.now_ns
 
 STEADY = 0.1  # warm-up ends when the medians of two windows in a row are as far apart, at most
 _MARKS_A_REQUEST, _MARKS_APART = 8, 64

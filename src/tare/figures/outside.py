@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.figures.steps import windows_of, without_stops
+from tare.figures.steps import TURNS, without_stops
 from tare.parts.protocols import Mark
 from tare.records.intervals import intervals, mark_columns
 
@@ -23,9 +23,8 @@ def outside_metrics(marks: Sequence[Mark], facts: Mapping[str, Any]) -> dict[str
     seen = facts.get(FACT)
     if not isinstance(seen, Mapping) or not seen["judges"]:
         return {}
-    windows = windows_of(facts)
-    spent_s = float(seen["seconds"]) if windows is None else float((windows.end_ns - windows.begin_ns).sum()) / 1e9
-    metrics = {WHOLE: spent_s - float(seen["launch_s"])}
+    spent_s = facts[TURNS]["outside_s"] if TURNS in facts else seen["seconds"]
+    metrics = {WHOLE: float(spent_s) - float(seen["launch_s"])}
     whole = intervals(mark_columns(without_stops(marks, {}, facts)[0])).named("step")
     order = np.argsort(whole.begin_ns, kind="stable")
     begin_ns, end_ns = whole.begin_ns[order], np.maximum.accumulate(whole.end_ns[order])

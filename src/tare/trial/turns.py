@@ -105,6 +105,7 @@ class Side:
         self.run, self.opened = run, opened
         self.freezer = freezer_of(run.bench.host, run.name, opened.measured.place.scope())
         self.windows: list[tuple[int, int]] = []
+        self.outside_ns = 0  # from its grants to its reports, by the clock of the one who grants
         self.order: list[int] = []  # its place in each round
         self.following = 0  # the number of its next step
         self.before = 0  # steps before its first turn
@@ -154,7 +155,9 @@ class Side:
             self.late = (now_ns - begin_ns) / 1e9 > limit_s
             if self.over or self.late or others_failed():
                 self.windows.append((begin_ns, now_ns))
+                self.outside_ns += now_ns - begin_ns
                 return
+        self.outside_ns += self._clock.now_ns() - begin_ns
         following, turn_ns, end_ns = told
         # From its grant on, as the process saw it: how long it took to wake up is no time of its steps.
         turn_ns = begin_ns if first else turn_ns
@@ -259,5 +262,6 @@ class Alternation:
                 "by": side.freezer.way,
                 "order": side.order,
                 "windows_ns": [list(each) for each in side.windows],
+                "outside_s": side.outside_ns / 1e9,
                 "synchronous": waits or not any(mark.name.startswith("gpu_") for mark in state.marks),
             }

@@ -32,6 +32,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tare.analysis.cells import Cells
+from tare.analysis.contrast import contrasts
 from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
 from tare.analysis.model import Comparison, Estimate
 from tare.analysis.observations import (
@@ -52,7 +53,6 @@ from tare.analysis.observations import (
 )
 from tare.analysis.selection import Request, request, select
 from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
-from tare.analysis.weighing import contrasts
 from tare.analysis.work import samples_of
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, read_rulings
