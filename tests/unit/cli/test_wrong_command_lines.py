@@ -37,6 +37,12 @@ def _never(*given: object) -> None:
     [
         ("weigh train.py", "Did you mean `tare weigh -- python train.py`?"),
         ("why train.py", "Did you mean `tare why -- python train.py`?"),
+        (
+            "why -- docker run --cpus 1 app python train.py",
+            "`tare weigh -- docker run ...` measures your line as it is",
+        ),
+        ("weigh --bare true -- python train.py", "--bare is about a `docker run` or `podman run` line after --."),
+        ("weigh --in runc -- podman run app", "--in is for a container that tare makes: write it into your line"),
         ("weigh -- trian.py", "Did you mean `tare weigh -- python train.py`?"),
         ("weigh train.py --in docker --epochs 3", "`tare weigh --in docker -- python train.py --epochs 3`"),
         ("weigh gone.py", "gone.py: there is no such file in "),

@@ -58,6 +58,7 @@ from tare.cli.why.runs import (
     taken_apart,
     told,
 )
+from tare.drivers.containers.line import is_line
 from tare.records.schema import ANSWER_FILE
 
 if TYPE_CHECKING:
@@ -206,6 +207,11 @@ def command(
         "--goal '300 ms', and the --rate to explain.",
     )
     need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(asked.words)!r}.")
+    need(
+        not is_line(asked.words),
+        "`tare why` explains containers that tare makes, and would run this engine inside of one: `tare weigh -- "
+        "docker run ...` measures your line as it is; for why, give its limits to `tare why --image IMAGE -- COMMAND`.",
+    )
     work = asked.workload(image=bool(container.image))
     need(
         asked.is_own or "arguments" not in container.fields,
