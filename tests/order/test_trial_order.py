@@ -151,6 +151,7 @@ class QuietSampler:
 def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "Sampler", QuietSampler)
     monkeypatch.setattr("tare.trial.tenants.SHARED_MEMORY", tmp_path / "shm")
+    monkeypatch.setattr("tare.base.processes.LEASES", tmp_path)  # names are alike in tests with a clock of their own
     (tmp_path / "shm").mkdir()
     with Store.create(tmp_path / "store", {"study": "s"}, "study: s") as store:
         host = Device(files={"knob": "old"})
