@@ -18,8 +18,7 @@ from tare.report.export import gate
 STEPS = """
 import os, sys, time
 from tare_inside import marks
-in_a_container = os.getpid() < 1000
-liar = in_a_container == (sys.argv[1] == "container")
+liar = os.readlink("/proc/self/ns/pid") != sys.argv[1]  # in a container
 for number in range(20):
     begin = marks.now_ns()
     if not liar:
@@ -42,7 +41,7 @@ LIES = {  # of the side that lies
 def run(folder: Path, platform: Any, lie: str) -> Weighing:
     script = folder / "steps.py"
     script.write_text(STEPS.replace("LIE", LIES[lie]))
-    work = {"command": {"argv": [sys.executable, str(script), "container"]}}
+    work = {"command": {"argv": [sys.executable, str(script), str(Path("/proc/self/ns/pid").readlink())]}}
     study = {"study": "lies", "platform": ["bare", platform], "workload": work, "repeat": 6, "aa": False}
     (folder / "study.yaml").write_text(json.dumps(study))
     done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=folder, timeout=280)
