@@ -132,8 +132,10 @@ def _of_cell(cell: Cell) -> Iterator[str]:
     if len(cell.platforms) > 1:
         yield "a platform within another cannot be stopped from outside"
     outer, workload = cell.platforms[0], cell.workload.part_name()
-    if not isinstance(outer, GroupPlatform | Container) or outer.part_name() in _OWN_KERNEL:
+    if outer.part_name() in _OWN_KERNEL:
         yield f"{outer.part_name()} has a kernel and clocks of its own"
+    elif not isinstance(outer, GroupPlatform | Container):
+        yield f"tare does not stop {outer.part_name()} in between"
     if workload not in (*WAITS_EACH_STEP, "command"):
         yield f"{workload} times itself"
     for control in cell.controls:

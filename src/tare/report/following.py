@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -33,11 +33,20 @@ class Source:
     def of(cls, store: Store | None, records: Sequence[Record], name: str = "STORE") -> Self:
         """Of a store; without one nothing is known but its trials."""
         blocks = {record.block for record in records}
-        spent_s = sum((record.end_ns - record.start_ns) / 1e9 for record in records)
+        spent_s = _covered_ns((record.start_ns, record.end_ns) for record in records) / 1e9
         is_pack = store is not None and store.path != store.root
         from_fleet = any("device" in record.settings for record in records)
         study = {} if store is None else store.study
         return cls(name, not is_pack and not from_fleet, study, len(blocks), spent_s / max(1, len(blocks)))
+
+
+def _covered_ns(spans: Iterable[tuple[int, int]]) -> int:
+    """How long one of these was going on: trials in turns are at the same time."""
+    covered_ns, until_ns = 0, 0
+    for begin_ns, end_ns in sorted(spans):
+        covered_ns += max(0, end_ns - max(begin_ns, until_ns))
+        until_ns = max(until_ns, end_ns)
+    return covered_ns
 
 
 @dataclass(frozen=True)

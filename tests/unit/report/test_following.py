@@ -121,3 +121,10 @@ def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
     assert more.command == "tare run STORE --repeat 184"
     few = next_steps(weighing(comparisons=(replace(undecided, more_trials=4),)), Source())
     assert not any("quieter" in step.why for step in few)
+
+
+def test_trials_in_turns_take_the_time_of_their_block_once():
+    held = _record("r-bare", "bare", 0, step_mean_s=0.01)
+    in_turns = [replace(held, start_ns=at, end_ns=10_000_000_000) for at in (0, 1_000_000_000)]
+
+    assert Source.of(None, in_turns).block_s == 10.0

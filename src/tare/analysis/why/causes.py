@@ -61,6 +61,10 @@ class Phase:
     slow_s: float
     share: float  # of what the whole run has more
 
+    @property
+    def more_s(self) -> float:
+        return self.slow_s - self.quick_s
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:

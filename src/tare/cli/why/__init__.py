@@ -341,7 +341,8 @@ class Finding:
         tried = {each.cause for each in answer.tried}  # some may be candidates again, for a wave that was not needed
         untried = tuple(name for name in (search.candidates() if search else ()) if name not in tried)
         noisy = sum(disturbed(wave.records) for wave in run.waves)
-        spent = phases_of(slow.spent(), quick.spent())
+        least_s = 0.5 * max((each.more_s for each in parts), default=0.0)  # less of it does not say where the time went
+        spent = tuple(each for each in phases_of(slow.spent(), quick.spent()) if each.more_s >= least_s)
         found = Explained(
             answer.total, parts, self._suspects, answer, untried, disturbed=noisy, grown=spent, where=self._where
         )
