@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from some_weighings import comparison, weighing
+from some_weighings import comparison, records, weighing
 from tare.api.running import built_in, load_study
 from tare.cli import tare
 from tare.cli.report import endings, steps_of
@@ -124,7 +124,7 @@ def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
 
 
 def test_trials_in_turns_take_the_time_of_their_block_once():
-    held = _record("r-bare", "bare", 0, step_mean_s=0.01)
+    held = records()[0]
     in_turns = [replace(held, start_ns=at, end_ns=10_000_000_000) for at in (0, 1_000_000_000)]
 
     assert Source.of(None, in_turns).block_s == 10.0
