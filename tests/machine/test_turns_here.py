@@ -100,6 +100,25 @@ def test_two_sides_take_turns_and_leave_records_like_any_other(tmp_path: Path) -
 
 
 @pytest.mark.machine("runc", "root")
+def test_a_program_of_a_fixed_time_runs_whole_once_its_first_pair_could_not_take_turns(tmp_path: Path) -> None:
+    study(tmp_path, 10_000)
+    program = tmp_path / "program" / "steps.py"
+    timed = "for number in range(steps):\n    if time.monotonic() > ends:\n        break\n"
+    program.write_text(
+        "import time\nends = time.monotonic() + 2\n" + PROGRAM.replace("for number in range(steps):\n", timed)
+    )
+    run = warm_tare.run("run", "study.yaml", "-o", "store", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
+    printed = run.stderr + run.stdout
+    assert "design  turns of" in printed
+    assert "design  whole runs in blocks: the first pair could not take turns" in printed
+
+    states = {(each["settings"]["platform"], each["attempt"]): each["state"] for each in sealed(tmp_path / "store")}
+    assert all(state in ("ok", "suspect") for (_, attempt), state in states.items() if attempt == 2), states
+    assert {platform for platform, attempt in states if attempt == 2} == {"bare", "runc"}
+
+
+@pytest.mark.machine("runc", "root")
 def test_a_killed_runner_leaves_nothing_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_GUARDIAN", "on")
     study(tmp_path, 600)

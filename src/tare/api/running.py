@@ -454,6 +454,7 @@ def run_into(
     from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
     from tare.plan.turning import thinned
+    from tare.records.model import USABLE
     from tare.report.progress import progress_on
     from tare.trial.conditions import LEAST_S, advice, glance
 
@@ -471,7 +472,7 @@ def run_into(
     if not (folder / "store.json").exists():  # a run that goes on announces what is left of it
         tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
-        if any("turns" in record.facts for record in store.records()):
+        if any("turns" in record.facts for record in store.records() if record.state in USABLE):
             planned = thinned(planned)
         refuse_silent_changes(store, study, planned, accept_changes, adding)
         refuse_mixing(store, host, planned, accept_changes)

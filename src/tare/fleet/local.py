@@ -22,7 +22,7 @@ from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError, ObstacleError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host
-from tare.base.rulings import obstacle
+from tare.base.rulings import Ruling, obstacle
 from tare.base.sides import side_of
 from tare.base.text import count_text, duration_text, printed_text, telling_lines, time_text
 from tare.drivers.tracing import tracefs
@@ -390,7 +390,7 @@ class _Runner:
         ended = [each for each in self._bench.store.records() if each.state in FINISHED and each.state not in FAILED]
         for side, records in grouped(ended, lambda record: side_of(record.settings)).items():
             took_s = statistics.median((each.end_ns - each.start_ns) / 1e9 for each in records)
-            self._times.expected(side, took_s)
+            self._times.expected(side, took_s if self._turning is None else took_s / 2)  # a pair in turns took it
         total_s = self._times.sum(self._left) if self._left and self._times.knows(self._left) else None
         if total_s is not None:
             if (within_s := self._study.repeat.within_s) is not None and total_s > within_s:
@@ -590,6 +590,9 @@ class _Runner:
             self._watcher.trial_began(block + " and ".join(name.removeprefix(block) for name in names))
             records = run_in_turns(trials, self._bench, turning)
             put_back_all(self._bench.host, self._bench.journal, self._bench.scratch, self._watcher)
+            if not self._interruption.asked and (why := self._why_turns_failed(records)) is not None:
+                self._turn_to_blocks(trials, why)
+                return
             invalid = [record for record in records if record.state == "invalid"]
             failed = any(record.state in FAILED for record in records)
             again = attempt < self._reruns and not failed and not self._interruption.asked
@@ -602,6 +605,23 @@ class _Runner:
             self._watcher.note(f"invalid, and run again: {invalid[0].reasons[0]}")
             for _ in trials:
                 self._watcher.trial_again()
+
+    def _why_turns_failed(self, records: Sequence[Record]) -> Ruling | None:
+        """Why the first pair could not take turns: a program may not bear another one beside it, or end early."""
+        if any(state in USABLE for state in self._bench.store.states().values()):
+            return None
+        lost = [record for record in records if record.state in FAILED]
+        lost += [record for record in records if any(each.code.startswith("turns.") for each in record.reasons)]
+        return next((reason for record in lost for reason in record.reasons), None)
+
+    def _turn_to_blocks(self, trials: Sequence[Trial], why: Ruling) -> None:
+        """Run the rest in blocks, beginning with these: nothing that is kept ran in another way."""
+        choice = Choice(None, "the first pair could not take turns")
+        self._bench, self._turning = replace(self._bench, design=choice.as_plain()), None
+        self._watcher.note(f"{why} {choice}.")
+        for trial in trials:
+            self._watcher.trial_again()
+            self._run_until_valid(trial)
 
     def _break_if_hopeless(self, trial: Trial, record: Record) -> None:
         """A side that fails again and again is skipped; a device on which all of them do is not worth a night."""

@@ -32,7 +32,7 @@ TWIN_EVERY = 3  # blocks
 WARM_SHARE = 0.1  # of the steps, as where a side runs alone
 LEFT_SHARE = 0.05  # of the steps of a program that does not say how many it does
 ONE_CORE = 1.1  # CPU time over time: more is a second busy thread
-MOST_MEMORY = 0.9  # of the device, for all sides at once
+MOST_MEMORY = 0.9  # of what is available, for all sides at once
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
 _ENERGY = ("power_", "external")
@@ -157,11 +157,13 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
     if not rehearsals:
         return Choice(None, "no side was rehearsed")
     records = list(rehearsals.values())
-    if not all(each.facts.get(HOLDS) for each in records):
+    if not all(HOLDS in each.facts for each in records):
+        return Choice(None, "its rehearsals are of an older tare, which did not ask")
+    if not all(each.facts[HOLDS] for each in records):
         return Choice(None, "no steps are marked that a side could stop after")
     if (why := _cannot_stop(cells, host, records)) is not None:
         return Choice(None, why)
-    if (why := _too_large(host, records)) is not None:
+    if (why := _too_large(host, records, len(sides) + study.aa)) is not None:
         return Choice(None, why)
     steps = [_steps_of(trial, rehearsals[side]) for side, trial in sides.items() if side in rehearsals]
     step_s = min(each.metrics.get("step_mean_s", math.inf) for each in records)
@@ -209,13 +211,13 @@ def _cannot_stop(cells: Sequence[Cell], host: Host, rehearsals: Sequence[Rehears
     return None
 
 
-def _too_large(host: Host, rehearsals: Sequence[Rehearsed]) -> str | None:
-    """Both sides are in memory at once."""
+def _too_large(host: Host, rehearsals: Sequence[Rehearsed], sides: int) -> str | None:
+    """All sides of a block are in memory at once."""
     for line in host.read("/proc/meminfo").splitlines():
-        if line.startswith("MemTotal:"):
+        if line.startswith("MemAvailable:"):
             least = max(each.metrics.get("max_rss_bytes", 0.0) for each in rehearsals)
-            if 2 * least > MOST_MEMORY * 1024 * int(line.split()[1]):
-                return "both sides at once would not fit into memory"
+            if sides * least > MOST_MEMORY * 1024 * int(line.split()[1]):
+                return f"{sides} sides at once would not fit into memory"
     return None
 
 

@@ -154,8 +154,8 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
             with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
-            if holding is not None:
-                state.facts[HOLDS] = holding.report(0.0) is not None
+            if trial.rehearses is not None:
+                state.facts[HOLDS] = holding is not None and holding.report(0.0) is not None
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)

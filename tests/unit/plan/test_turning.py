@@ -13,7 +13,7 @@ from tare.studies.model import Study
 from tare.testing import FakeHost
 
 PROGRAM = {"command": {"argv": ["true"]}}
-HOST = FakeHost(files={"/proc/meminfo": "MemTotal: 8000000 kB\n", "/sys/fs/cgroup/cgroup.controllers": "cpu\n"})
+HOST = FakeHost(files={"/proc/meminfo": "MemAvailable: 8000000 kB\n", "/sys/fs/cgroup/cgroup.controllers": "cpu\n"})
 
 
 def study(**keys: Any) -> Study:

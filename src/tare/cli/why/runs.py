@@ -250,7 +250,8 @@ class Trying:
         from tare.plan.matrix import followed_limit_s
         from tare.studies.model import Study
 
-        plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
+        # One table holds the trials of all stages, and only the first is rehearsed: all run in the same way.
+        plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, "design": "blocks", **fields}
         limit_s = followed_limit_s([self._slowest_s]) or 0.0
         if self._known and limit_s > Study.model_fields["limit_s"].default:
             plain["limit"] = f"{math.ceil(limit_s)} s"
