@@ -60,7 +60,7 @@ def test_marked_steps_take_turns_and_the_line_says_why():
         ({"rehearse": False}, "without a rehearsal"),
         ({"platform": ["bare", "runc", "docker"]}, "more than two sides"),
         ({"platform": ["bare"]}, "no other"),
-        ({"platform": ["bare", "qemu"]}, "qemu has a kernel"),
+        ({"platform": ["bare", "qemu"]}, "tare does not stop qemu"),
         ({"platform": ["bare", "gvisor"]}, "gvisor has a kernel"),
         ({"platform": ["bare", ["qemu", "docker"]]}, "within another"),
         ({"tenants": 2}, "several tenants"),
