@@ -67,6 +67,7 @@ def _observe(runs: Sequence[TrialRun], bench: Bench, turning: Turning, stack: Ex
     with ExitStack() as timing, guarding as guard:
         for run in runs:
             timing.enter_context(run.state.timed("run"))
+            timing.enter_context(run.state.heartbeat())
         turns = Alternation(sides, turning, random.Random(runs[0].trial.seed))
         turns.run(guard)
     for side in sides:
