@@ -83,16 +83,19 @@ def _timed_runs(selected: Selection, found: Comparison) -> Ruling | None:
 
 
 def _start_up_moved(selected: Selection, found: Comparison) -> Ruling | None:
-    """Whether what a side gains in its start-up comes back in the rest of its run."""
-    used = [record for record in selected.used if WHOLE in record.metrics and not why_not(record, START_UP)]
-    if found.metric != START_UP or not used or not found.sure or found.effect is None:
+    """Whether what a side gains in its start-up comes back in what no other part of its run accounts for."""
+    if found.metric != START_UP or not found.sure or found.effect is None or _of_other_work(selected):
+        return None
+    used = [each for each in selected.used if not why_not(each, START_UP) and _is_timed_from_outside(each)]
+    if not used:
         return None
     usual_s = median(record.metrics[START_UP] for record in used)
-    rest = _differences(selected, used, lambda each: each.metrics[WHOLE] - each.metrics[START_UP], usual_s)
+    # Steps count at their mean: first steps that take longer are where a start-up goes that ends too early.
+    rest = _differences(selected, used, lambda each: each.metrics[WHOLE] - _steady_s(each) - _beside_s(each), usual_s)
     apart = rest.get((found.level, found.against))
     if apart is None or not _counts(apart, usual_s) or (apart.effect or 0.0) * found.effect >= 0:
         return None
-    return sentences.outside_time(found, "the rest of the run takes the difference back", None)
+    return sentences.outside_start_up(found)
 
 
 def of_whole_runs(selected: Selection) -> Selection:
@@ -113,7 +116,10 @@ def held_to_it(
             headline.append(_withheld(each, why))
         else:
             headline.append(each if timed is None else replace(each, notes=(*each.notes, timed)))
-    reasons = [refused.get((each.level, each.against)) or _start_up_moved(selected, each) for each in further]
+    reasons = [
+        (refused.get((each.level, each.against)) if each.metric in JUDGED else None) or _start_up_moved(selected, each)
+        for each in further
+    ]
     return tuple(headline), tuple(
         each if why is None else _withheld(each, why) for each, why in zip(further, reasons, strict=True)
     )
@@ -130,8 +136,7 @@ def _why(
     ours, theirs = sides
     if _counts(unexplained, unit_s):
         return "the time that neither steps nor start-up, evaluation, checkpoints or exit account for differs"
-    by_workload = selected.label.by.startswith("workload")  # of other work, other times are expected
-    if found.metric == "wall_s" or by_workload:
+    if found.metric == "wall_s" or _of_other_work(selected):
         return None
     gains = (found.effect or 0.0) * (-1 if found.direction.rises else 1)
     taken_back = (rest.effect or 0.0) * gains < 0 and _counts(rest, unit_s)
@@ -146,6 +151,11 @@ def _why(
     return None
 
 
+def _of_other_work(selected: Selection) -> bool:
+    """Whether the sides do other work: then other times are expected."""
+    return selected.label.by.startswith("workload")
+
+
 def _is_timed(selected: Selection, sides: Sequence[Sequence[Record]], more: float) -> bool:
     """Whether runs are of a fixed time: the study says so, or they took alike and did not do twice the steps."""
     if all(record.settings.get("workload.minutes") is not None for side in sides for record in side):
@@ -157,9 +167,14 @@ def _is_timed(selected: Selection, sides: Sequence[Sequence[Record]], more: floa
 def _is_known(record: Record, metric: str) -> bool:
     """Whether its run was timed from outside, and its steps account for one: not where others ran beside it."""
     metrics = record.metrics
-    if why_not(record, metric) or metrics.get(WHOLE, 0.0) <= 0:
+    if why_not(record, metric) or not _is_timed_from_outside(record):
         return False
     return metric == "wall_s" or (metrics.get(MEAN_STEP, 0.0) > 0 and metrics.get("steps", 0.0) > 0)
+
+
+def _is_timed_from_outside(record: Record) -> bool:
+    """Whether its whole run has a time, and its steps a share of it: an export may hold any number."""
+    return record.metrics.get(WHOLE, 0.0) > 0 and record.metrics.get(AT_ONCE, 1.0) > 0
 
 
 def _step(record: Record) -> float:
@@ -180,10 +195,19 @@ def _told(record: Record, reported: Callable[[Record], float]) -> float:
     """All that the run reports of its time, for a step."""
     if reported is not _step:
         return reported(record)
+    return (_beside_s(record) + record.metrics.get(COVERED, 0.0)) / record.metrics["steps"]
+
+
+def _beside_s(record: Record) -> float:
+    """Seconds that the run reports of its start-up and end, of checkpoints and evaluation."""
     metrics = record.metrics
     start_s = max(0.0, metrics.get(START_UP, 0.0) - metrics.get("platform_open_s", 0.0))
-    outside_s = sum(metrics.get(name, 0.0) for name in _OUTSIDE_STEPS)
-    return (start_s + metrics.get(COVERED, 0.0) + outside_s) / metrics["steps"]
+    return start_s + sum(metrics.get(name, 0.0) for name in _OUTSIDE_STEPS)
+
+
+def _steady_s(record: Record) -> float:
+    """Seconds of all its steps, as if each took the mean; none where it has no mean."""
+    return record.metrics.get("steps", 0.0) * _step(record) if MEAN_STEP in record.metrics else 0.0
 
 
 def _differences(

@@ -324,6 +324,17 @@ def outside_time(found: Comparison, why: str, whole: float | None) -> Ruling:
     )
 
 
+def outside_start_up(found: Comparison) -> Ruling:
+    reported = "" if found.effect is None else f" is {signed_percent(found.effect)}"
+    return _note_of(
+        found.level,
+        "compare.outside-time",
+        f"the {found.called} that {found.level!r} reports{reported} against {found.against!r}, and time of the run "
+        "that no other part accounts for takes the difference back. Where a start-up ends is a program's own "
+        "statement, and is not judged here.",
+    )
+
+
 def timed_runs(found: Comparison, ours: float, theirs: float) -> Ruling:
     return _note_of(
         found.level,

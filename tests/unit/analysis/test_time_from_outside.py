@@ -72,6 +72,35 @@ def test_a_start_up_that_is_moved_into_the_first_step_passes_no_gate() -> None:
     (start,) = (each for each in found.tested if each.metric == "startup_s")
     assert start.verdict == "cannot_tell"
     assert [each.code for each in start.withheld] == ["compare.outside-time"]
+    assert "Where a start-up ends" in start.withheld[0].sentence
+
+
+def test_a_start_up_keeps_its_verdict_where_the_steps_account_for_the_rest() -> None:
+    """A side that starts slower and steps faster, as a compiled program does, of runs of a fixed number of steps."""
+
+    def compiled(record: Record) -> Record:
+        metrics = dict(record.metrics)
+        if record.settings["platform"] == "docker":
+            metrics |= {"startup_s": metrics["startup_s"] + 2.0, "outside_s": metrics["outside_s"] + 2.0}
+        return replace(record, metrics=metrics)
+
+    found = weighed(list(map(compiled, made("plain", -0.4))))
+    (start,) = (each for each in found.tested if each.metric == "startup_s")
+    assert (start.verdict, start.withheld) == ("slower", ())
+
+
+def test_a_refusal_on_steps_withholds_no_verdict_on_a_start_up() -> None:
+    found = weighed(made("plain", forged="steps cut to 8 %"))
+    (start,) = (each for each in found.tested if each.metric == "startup_s")
+    assert is_refused(found)
+    assert "compare.outside-time" not in {each.code for each in start.withheld}
+
+
+def test_steps_at_once_of_zero_in_an_export_are_no_error() -> None:
+    records = [
+        replace(record, metrics={**record.metrics, "steps_at_once": 0.0}) for record in made("concurrent server")
+    ]
+    assert not is_refused(weighed(records))
 
 
 def test_records_without_a_time_from_outside_are_judged_as_before() -> None:
