@@ -5,7 +5,8 @@ rest: the start-up, the end, checkpoints, whatever lies between steps. A verdict
 
 - the rest differs between the sides by more than the margin, and neither start-up nor evaluation nor checkpoints nor
   exit, as reported, say why;
-- the rest takes back what the steps gain or lose: then a time was moved, and nobody knows which way;
+- the rest takes back what the steps gain or lose, and the whole run does not change as the steps do by more than the
+  margin of a step: a time that was moved and a longer start-up for quicker steps look the same then;
 - so many steps are open at once on one side and not on the other;
 - the sides did other numbers of steps, and their runs are not of a fixed time.
 
@@ -61,13 +62,14 @@ def contradicted(selected: Selection, judged: Sequence[Comparison]) -> dict[Pair
     unexplained = _differences(
         selected, used, lambda record: _per_unit(record, reported) - _told(record, reported), usual_s
     )
+    whole = _differences(selected, used, lambda record: _per_unit(record, reported), usual_s)
     found = {}
     for each in judged:
         pair = each.level, each.against
         ours, theirs = ([record for record in side if record in used] for side in selected.sides(*pair))
         if pair in rest and ours and theirs:
             unit_s = usual_s * (_steps(ours) + _steps(theirs)) / 2 if reported is _step else usual_s
-            why = _why(selected, each, (ours, theirs), rest[pair], unexplained[pair], unit_s)
+            why = _why(selected, each, (ours, theirs), (rest[pair], unexplained[pair], whole[pair]), unit_s)
             if why is not None:
                 found[pair] = sentences.outside_time(each, why, _change(ours, theirs, WHOLE))
     return found
@@ -130,17 +132,18 @@ def _withheld(found: Comparison, why: Ruling) -> Comparison:
 
 
 def _why(
-    selected: Selection, found: Comparison, sides: tuple[list[Record], list[Record]], rest: Comparison,
-    unexplained: Comparison, unit_s: float,
+    selected: Selection, found: Comparison, sides: tuple[list[Record], list[Record]],
+    apart: tuple[Comparison, Comparison, Comparison], unit_s: float,
 ) -> str | None:  # fmt: skip
-    ours, theirs = sides
+    (ours, theirs), (rest, unexplained, whole) = sides, apart
     if _counts(unexplained, unit_s):
         return "the time that neither steps nor start-up, evaluation, checkpoints or exit account for differs"
     if found.metric == "wall_s" or _of_other_work(selected):
         return None
     gains = (found.effect or 0.0) * (-1 if found.direction.rises else 1)
     taken_back = (rest.effect or 0.0) * gains < 0 and _counts(rest, unit_s)
-    if found.verdict != "equivalent" and abs(gains) > found.margin and taken_back:
+    borne_out = (whole.effect or 0.0) * gains > 0 and _counts(whole, unit_s)
+    if found.verdict != "equivalent" and abs(gains) > found.margin and taken_back and not borne_out:
         return "the rest of the run takes the difference back"
     at_once = [median(record.metrics.get(AT_ONCE, 1.0) for record in side) for side in sides]
     if _apart(*at_once) > math.log1p(found.margin):

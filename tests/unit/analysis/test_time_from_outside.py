@@ -89,6 +89,24 @@ def test_a_start_up_keeps_its_verdict_where_the_steps_account_for_the_rest() -> 
     assert (start.verdict, start.withheld) == ("slower", ())
 
 
+@pytest.mark.parametrize(("steps", "metric"), [(4000, "step_mean_s"), (400, "outside_s")])
+def test_steps_that_a_longer_start_up_pays_for_are_judged_where_the_whole_run_bears_them_out(
+    steps: int, metric: str
+) -> None:
+    """A compiled side: 6 s of start-up for 3 s, and 7 ms a step for 10 ms, all of it reported."""
+    rng = np.random.default_rng(3)
+
+    def real(effect: float, rng: np.random.Generator) -> Run:
+        start_s, step_s = (6.0, 0.007) if effect else (3.0, 0.010)
+        return Run(start_s * float(np.exp(rng.normal(0, 0.02))), steps, step_s * float(np.exp(rng.normal(0, 0.01))))
+
+    found = weighed(records_of(real, -0.3, rng, 10))
+    assert found.metric == metric
+    assert found.comparisons[0].verdict == ("faster" if metric == "step_mean_s" else "slower")
+    (start,) = (each for each in found.tested if each.metric == "startup_s")
+    assert (start.verdict, start.withheld) == ("slower", ())
+
+
 def test_a_refusal_on_steps_withholds_no_verdict_on_a_start_up() -> None:
     found = weighed(made("plain", forged="steps cut to 8 %"))
     (start,) = (each for each in found.tested if each.metric == "startup_s")
