@@ -41,21 +41,27 @@ class Names:
 
 def names_of(found: Sequence[Comparison]) -> Names:
     """`docker`, `bare`, and `batch 16`, `batch 64`."""
-    levels, baselines = [_parts(each.level) for each in found], [_parts(each.against) for each in found]
+    levels, baselines = _parted([each.level for each in found]), _parted([each.against for each in found])
     of_levels, of_baselines = _common(levels), _common(baselines)
     subject = [part for part in of_levels if part not in of_baselines]
-    baseline = [part for part in of_baselines if part not in of_levels]
+    baseline = ", ".join(part for part in of_baselines if part not in of_levels)
+    if not baseline:
+        against = {each.against for each in found}
+        baseline = safe_text(against.pop()) if len(against) == 1 else "the baseline"
     rest = [", ".join(part for part in parts if part not in of_levels) for parts in levels]
     if not all(rest) or len(set(rest)) < len(rest):
-        return Names("", ", ".join(baseline), tuple(safe_text(each.level) for each in found))
-    return Names(", ".join(subject), ", ".join(baseline) or "the baseline", tuple(rest))
+        return Names("", baseline, tuple(safe_text(each.level) for each in found))
+    return Names(", ".join(subject), baseline, tuple(rest))
 
 
-def _parts(label: str) -> list[str]:
-    """`LeNet-5 training in docker, 2 workers` as three."""
-    first, *others = safe_text(label).split(", ")
-    both = _WORKLOAD_AND_PLATFORM.fullmatch(first)
-    return [*(both.groups() if both else (first,)), *others]
+def _parted(labels: Sequence[str]) -> list[list[str]]:
+    """`LeNet-5 training in docker, 2 workers` as three, where the workload or the platform is in every label."""
+    whole = [safe_text(label).split(", ") for label in labels]
+    finer = []
+    for first, *others in whole:
+        both = _WORKLOAD_AND_PLATFORM.fullmatch(first)
+        finer.append([*(both.groups() if both else (first,)), *others])
+    return finer if len(_common(finer)) > len(_common(whole)) else whole
 
 
 def _common(several: Sequence[Sequence[str]]) -> list[str]:
