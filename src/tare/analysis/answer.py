@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import Comparison, Weighing, Word
-from tare.analysis.sentences import begun, claim_of, contrast_sentence, plain_word
+from tare.analysis.sentences import begun, claim_of, contrast_sentence, plain_word, sign_within
 from tare.base.text import safe_text
 from tare.records.model import grouped
 
@@ -73,23 +73,21 @@ def _of_several(found: Sequence[Comparison]) -> list[str]:
     called = dict(zip(((each.level, each.against) for each in found), names.rest, strict=True))
     told = []
     for word in _ORDER:
-        held = [each for each in found if each.verdict == word]
-        if not held:
-            continue
-        its = some_names([called[each.level, each.against] for each in held])
-        who, where = (names.subject, f" with {its}") if names.subject else (its, "")
-        than = f" than {names.baseline}{where}"
-        several = not names.subject and len(held) > 1
-        told.append(f"{begun(_claim(held, who, than, several))} ({held[0].called}).")
+        for held in grouped([each for each in found if each.verdict == word], sign_within).values():
+            its = some_names([called[each.level, each.against] for each in held])
+            who, where = (names.subject, f" with {its}") if names.subject else (its, "")
+            than = f" than {names.baseline}{where}"
+            several = not names.subject and len(held) > 1
+            told.append(f"{begun(_claim(held, who, than, several))} ({held[0].called}).")
     return told
 
 
 def _claim(held: Sequence[Comparison], who: str, than: str, several: bool) -> str:
-    """Of contrasts with one word: whether a difference within the margin is sure is told in their rows."""
+    """Of contrasts with one word and, within the margin, one sign."""
     first = held[0]
     if first.verdict == "cannot_tell" and all(each.effect is None for each in held):
         return f"{who} {'were' if several else 'was'} not compared{than.replace(' than ', ' with ', 1)}"
-    return claim_of(first, who, than, than.replace(" than ", " as ", 1), several=several, sign=False)
+    return claim_of(first, who, than, than.replace(" than ", " as ", 1), several=several)
 
 
 def some_names(names: Sequence[str]) -> str:

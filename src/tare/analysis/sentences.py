@@ -597,7 +597,7 @@ def too_few_text(comparison: Comparison) -> str:
     return f"{comparison.called}, {have} {of}, and it takes {FLOOR}"
 
 
-def claim_of(comparison: Comparison, who: str, than: str, as_: str, *, several: bool = False, sign: bool = True) -> str:
+def claim_of(comparison: Comparison, who: str, than: str, as_: str, *, several: bool = False) -> str:
     """Who is what, without a figure: `docker is slower than bare`; `than` and `as_` name the baseline."""
     manner = _manner(comparison)
     one, many, worse, better = _VERBS[manner]
@@ -606,7 +606,7 @@ def claim_of(comparison: Comparison, who: str, than: str, as_: str, *, several: 
         worse, better = better, worse
     if comparison.verdict == "cannot_tell":
         return f"cannot tell whether {who} {verb} {worse} or {better}{than}"
-    if sign and (within := sign_within(comparison)) is not None:
+    if (within := sign_within(comparison)) is not None:
         how = worse if within == "slower" else better
         return f"{who} {verb} {how}{than}, by less than the margin of {share_text(comparison.margin)}"
     if comparison.verdict == "equivalent":

@@ -43,3 +43,13 @@ def test_levels_and_baseline_keep_a_name(levels: tuple[str, str], against: tuple
     found = tuple(slower(level, other) for level, other in zip(levels, against, strict=True))
 
     assert answer(weighing(comparisons=found)).startswith(sentence)
+
+
+def test_contrasts_that_surely_differ_within_the_margin_are_not_the_same() -> None:
+    sure = (comparison("docker"), comparison("runc"))
+    unsure = comparison("gvisor", low=-0.004)
+
+    assert answer(weighing(comparisons=(*sure, unsure))) == (
+        "docker and runc are slower than bare, by less than the margin of 5 % (median step). "
+        "gvisor is the same as bare within 5 % (median step)."
+    )

@@ -85,7 +85,9 @@ def test_where_other_factors_vary_they_name_the_rows_and_what_all_share_is_said_
         for batch, effect in ((16, 0.016), (64, 0.011))
     ]
     lines = verdict_text(some.weighing(comparisons=tuple(pairs), others=()), 100).splitlines()
-    assert lines[0] == "docker is the same as bare with batch=16 and batch=64 within 5 % (median step)."
+    assert lines[0] == (
+        "docker is slower than bare with batch=16 and batch=64, by less than the margin of 5 % (median step)."
+    )
     assert [line.split()[0] for line in lines[2:4]] == ["batch=16", "batch=64"]
 
 
