@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tare.analysis.model import Comparison, Weighing, Word
-from tare.analysis.sentences import begun, claim_of, contrast_sentence, plain_word, sign_within
+from tare.analysis.sentences import begun, claim_of, contrast_sentence, plain_word, sign_within, verdict_doubts
 from tare.base.text import safe_text
 from tare.records.model import grouped
 
@@ -24,6 +24,8 @@ def answer(weighing: Weighing) -> str:
     if len(found) > 1:
         return " ".join(_of_several(found))
     told = [contrast_sentence(found[0])]
+    if doubts := _doubted(found):
+        told = [f"{told[0].removesuffix('.')} ({'; '.join(doubts)})."]
     decided = [each for each in weighing.tested if each.verdict in ("slower", "faster")]
     for word, its in grouped(decided, lambda each: plain_word(each, each.verdict)).items():
         told.append(f"{word.capitalize()}: {', '.join(each.called for each in its)}.")
@@ -78,7 +80,7 @@ def _of_several(found: Sequence[Comparison]) -> list[str]:
             who, where = (names.subject, f" with {its}") if names.subject else (its, "")
             than = f" than {names.baseline}{where}"
             several = not names.subject and len(held) > 1
-            told.append(f"{begun(_claim(held, who, than, several))} ({held[0].called}).")
+            told.append(f"{begun(_claim(held, who, than, several))} ({'; '.join([held[0].called, *_doubted(held)])}).")
     return told
 
 
@@ -88,6 +90,14 @@ def _claim(held: Sequence[Comparison], who: str, than: str, several: bool) -> st
     if first.verdict == "cannot_tell" and all(each.effect is None for each in held):
         return f"{who} {'were' if several else 'was'} not compared{than.replace(' than ', ' with ', 1)}"
     return claim_of(first, who, than, than.replace(" than ", " as ", 1), several=several)
+
+
+def _doubted(held: Sequence[Comparison]) -> list[str]:
+    """What stands behind a claim in the rows, and of how many of them; why it cannot be told is no doubt."""
+    if held[0].verdict == "cannot_tell":
+        return []
+    doubts = grouped([each for each in held if verdict_doubts(each)], verdict_doubts)
+    return [doubt if len(its) == len(held) else f"{len(its)} of {len(held)}: {doubt}" for doubt, its in doubts.items()]
 
 
 def some_names(names: Sequence[str]) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from some_weighings import comparison, weighing
 from tare.analysis.answer import answer
 from tare.analysis.model import Comparison
+from tare.base.rulings import Ruling
 
 
 def slower(level: str, against: str) -> Comparison:
@@ -53,3 +56,14 @@ def test_contrasts_that_surely_differ_within_the_margin_are_not_the_same() -> No
         "docker and runc are slower than bare, by less than the margin of 5 % (median step). "
         "gvisor is the same as bare within 5 % (median step)."
     )
+
+
+def test_a_claim_of_unlike_work_says_so() -> None:
+    unlike = Ruling("compare.unlike-work", "note", "", "One step of the sides holds unlike work.")
+    one, two = (replace(slower(level, "bare"), notes=(unlike,)) for level in ("batch 4", "batch 8"))
+
+    both, some = (answer(weighing(comparisons=(one, other))) for other in (two, slower("batch 8", "bare")))
+
+    assert answer(weighing(comparisons=(one,))).endswith("median step +20.0 % [+10.0, +30.0] (unlike work).")
+    assert both == "batch 4 and batch 8 are slower than bare (median step; unlike work)."
+    assert some == "batch 4 and batch 8 are slower than bare (median step; 1 of 2: unlike work)."
