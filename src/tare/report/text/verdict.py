@@ -220,7 +220,9 @@ def _rows(weighing: Weighing, width: int, color: bool) -> list[str]:
         figures = [_from_to(theirs, ours), effect_of(each), interval_of(each), row_word(each)]
         name = [names[each.level, each.against]] if named else []
         rows.append([*name, *([each.called] if mixed or not named else []), *figures])
-    headers = [_factor(weighing), *(["metric", "medians"] if mixed else [weighing.called])] if named else []
+    # Rows are named by what the contrasts differ in; where all levels are one, that is not the factor.
+    of_rows = "" if names_of(weighing.comparisons).subject else _factor(weighing)
+    headers = [of_rows, *(["metric", "medians"] if mixed else [weighing.called])] if named else []
     headers += ["effect", coverage_text(shown), "verdict"] if named else []
 
     def paint(row: int, column: int) -> Paint | None:
@@ -394,7 +396,7 @@ def _whole_rows(
     for its, heads, painter in wanted:
         if max(map(display_width, table(its, heads, ANY_WIDTH, indent=indent).splitlines())) <= width:
             return table(its, heads, ANY_WIDTH, indent=indent, paint=painter)
-    lines = wrap(f"{', '.join(headers)}:", width, indent="  ") if headers else []
+    lines = wrap(f"{', '.join(filter(None, headers))}:", width, indent="  ") if headers else []
     for number, row in enumerate(rows):
         chunks = [Chunk(cell, paint=paint(number, column)) for column, cell in enumerate(row) if cell]
         lines += flow(chunks, width, first=indent, indent=indent + "  ")
