@@ -94,6 +94,18 @@ def test_where_other_factors_vary_they_name_the_rows_and_what_all_share_is_said_
     assert any(line.startswith("median step, effect") for line in narrow)
 
 
+def test_an_interval_without_zero_that_tells_nothing_has_a_reason() -> None:
+    noisy = some.comparison(verdict="cannot_tell", effect=0.98, low=0.95, high=1.01, aa_floor=1.2)
+    other = some.comparison("runc", low=-0.01)
+
+    alone, beside = (verdict_text(some.weighing(comparisons=its), 200) for its in ((noisy,), (noisy, other)))
+
+    why = "the effect does not exceed the difference of two runs of the same thing (120 %)"
+    assert f"\ncannot tell: {why}" in alone
+    assert f"\ncannot tell, docker: {why}" in beside
+    assert why not in verdict_text(some.weighing(comparisons=(replace(noisy, low=-0.5),)), 200)
+
+
 def test_trials_that_are_lost_for_one_reason_are_told_once_and_counted() -> None:
     left = some.tainted().weighing.left_out[0]
     reasons = [replace(left.reasons[0], sentence=f"The machine swapped {block} pages.") for block in range(25)]

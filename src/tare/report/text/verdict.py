@@ -19,6 +19,7 @@ from tare.analysis.sentences import (
     interaction_sentence,
     interval_of,
     note_text,
+    open_reason,
     plain_verdict,
     row_word,
     sensitivity_of,
@@ -272,12 +273,28 @@ def _first_doubts(weighing: Weighing, width: int) -> list[str]:
     """What taints the answer, and how much of the plan it rests on; the rest is in the long form."""
     told = [f"tainted: {taint}" for taint in taints(weighing)]
     told += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
+    told += _why_open(weighing)
     told += [medians_disagree(each) for each in weighing.comparisons if _other_way(each)]
     if len(told) > MOST_DOUBTS:
         told = [*told[:MOST_DOUBTS], f"{len(told) - MOST_DOUBTS} more of this kind: -v"]
     if weighing.comparisons and not is_complete(weighing.counts):
         told.append(counts_text(weighing.counts))
     return _hanging_each(told, width)
+
+
+def _why_open(weighing: Weighing) -> list[str]:
+    """Why an interval without zero tells nothing, where `hidden_by` does not say so."""
+    unclear = [
+        each
+        for each in weighing.comparisons
+        if each.verdict == "cannot_tell" and not each.withheld and ((each.low or 0.0) > 0 or (each.high or 0.0) < 0)
+    ]
+    names = _row_names(weighing)
+    told = []
+    for why, its in grouped(unclear, open_reason).items():
+        of = f", {some_names([names[each.level, each.against] for each in its])}" if len(names) > 1 else ""
+        told.append(f"cannot tell{of}: {why}")
+    return told
 
 
 def _other_way(each: Comparison) -> bool:
