@@ -185,7 +185,8 @@ def _classes() -> dict[str, Any]:
     return dict(found)
 
 
-_MAY_LACK = ("notes", "phases", "tare_version")  # of a record, where there are none; and of stores of before
+_MAY_LACK = ("notes", "phases", "declared", "tare_version")  # of a record without any, or of an older store
+_COMMAND = {"show": "show STORE", "list-studies": "list studies"}  # the form whose object a schema describes
 _TEXT, _MANY = {"type": "string"}, {"type": "array", "items": {"type": "object"}}
 
 
@@ -219,7 +220,8 @@ def json_schemas() -> dict[str, str]:
         while more := {name for each in used for name in _referred(known[each])} - used:
             used |= more
         whole = {
-            "$schema": "https://json-schema.org/draft/2020-12/schema", "title": f"tare {verb.replace('-', ' ')} --json",
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": f"tare {_COMMAND.get(verb, verb)} --json",
             "type": "object", "properties": {"schema_version": {"const": JSON_VERSION}, **keys},
             "required": ["schema_version", *keys], "$defs": {name: known[name] for name in sorted(used)},
         }  # fmt: skip

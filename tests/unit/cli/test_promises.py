@@ -76,6 +76,18 @@ def test_a_wrong_type_within_is_found() -> None:
         assert faults(printed, schema, schema["$defs"]), name
 
 
+def test_a_record_may_have_declared_metrics_and_may_not() -> None:
+    schema = json.loads((REFERENCE / "json" / "show.schema.json").read_text())
+    done = CliRunner().invoke(cli.tare, [*PRINTED["show"], "--json"], catch_exceptions=False)
+    (trial, *_) = json.loads(done.stdout)["trials"]
+    defs, of_record = schema["$defs"], schema["$defs"]["Record"]
+
+    assert "declared" not in trial  # this store is older than the key
+    assert faults({**trial, "declared": {"load.average": {"unit": "1"}}}, of_record, defs) == []
+    assert faults({**trial, "declared": []}, of_record, defs)
+    assert schema["title"] == "tare show STORE --json"
+
+
 @pytest.mark.parametrize("words", ["list parts", "list workloads", "list data", "report", "report --figures"])
 def test_the_version_is_in_every_json(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
