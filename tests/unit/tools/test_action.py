@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,13 +24,14 @@ body = [each.partition("body=@")[2] for each in sys.argv if each.startswith("bod
 text = pathlib.Path(body[0]).read_text() if body else ""
 log.write_text(log.read_text() + json.dumps([*sys.argv[1:], text]) + "\\n")
 if "--paginate" in sys.argv: print(OWN)
+elif FORBIDDEN: sys.exit("HTTP 403: Resource not accessible by integration")
 """
 
 
 class Runner:
     """What a runner gives the steps of an action: contexts, files, and a `gh`."""
 
-    def __init__(self, folder: Path, own: str = "", **contexts: str) -> None:
+    def __init__(self, folder: Path, own: str = "", forbidden: bool = False, **contexts: str) -> None:
         self.folder, self.outputs, self.log = folder, folder / "outputs", folder / "gh.log"
         self.summary = folder / "summary.md"
         self.log.write_text("")
@@ -42,7 +44,8 @@ class Runner:
         }  # fmt: skip
         gh = folder / "bin" / "gh"
         gh.parent.mkdir()
-        gh.write_text(f"{_GH.splitlines()[0]}\nLOG, OWN = {str(self.log)!r}, {own!r}\n" + _GH.partition("\n")[2])
+        values = f"LOG, OWN, FORBIDDEN = {str(self.log)!r}, {own!r}, {forbidden}"
+        gh.write_text(_GH.replace("\n", f"\n{values}\n", 1))
         gh.chmod(0o755)
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
@@ -105,6 +108,57 @@ def test_its_own_comment_is_written_again(tmp_path: Path) -> None:
 
     assert '"<!-- tare gate: tare -->"' in looked[4]
     assert made[2:5] == ["--method", "PATCH", "repos/them/app/issues/comments/42"]
+
+
+def test_only_a_comment_of_the_bot_is_its_own(tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("no jq here, whose words choose the comment")
+    runner = Runner(tmp_path, own="42\n43", **ASKED)
+    table(tmp_path, 1.3)
+    runner.run("gate")
+    runner.run("comment")
+    looked, (*made, _) = runner.calls()
+    mark, bot = "<!-- tare gate: tare -->", "github-actions[bot]"
+    comments = [("mallory", mark), (bot, "other"), (bot, mark), (bot, f"{mark} again")]
+    page = [{"id": n, "user": {"login": login}, "body": f"{body}\ntext"} for n, (login, body) in enumerate(comments)]
+    done = subprocess.run(["jq", looked[4]], check=True, capture_output=True, text=True, input=json.dumps(page))
+
+    assert done.stdout.split() == ["2", "3"]
+    assert made[4].endswith("comments/42")  # the first, where pages have several
+
+
+@pytest.mark.parametrize("own", ["", "42"])
+def test_a_comment_that_cannot_be_written_is_a_warning(tmp_path: Path, own: str) -> None:
+    runner = Runner(tmp_path, own=own, forbidden=True, **ASKED)
+    table(tmp_path, 1.0001)
+    runner.run("gate")
+    done = runner.run("comment")
+
+    assert (done.returncode, done.stdout[:11]) == (0, "::warning::")
+    assert STEPS["pass or fail"]["if"] == "always() && steps.gate.outputs.exit-code != ''"
+    assert runner.run("pass or fail").returncode == 0
+    (tmp_path / "bin" / "gh").write_text("#!/bin/sh\nexit 1\n")
+    assert "::warning::" in runner.run("comment").stdout
+
+
+def test_a_comment_that_is_too_long_is_cut_between_characters(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, **ASKED)
+    table(tmp_path, 1.3)
+    runner.run("gate")
+    (tmp_path / "tare-gate" / "comment.md").write_text("x" + "é" * 80_000)
+
+    assert runner.run("comment").stdout == ""
+    body = runner.calls()[1][-1]
+    assert body == "<!-- tare gate: tare -->\nx" + "é" * 29_999
+
+
+def test_an_artifact_has_a_name_that_is_taken_and_replaces_its_own(tmp_path: Path) -> None:
+    runner = Runner(tmp_path, **ASKED, **{"inputs.name": "app/x86:1\n"})
+    runner.run("gate")
+
+    assert runner.filled(STEPS["keep"]["with"]["name"]) == "tare-gate-app_x86_1_"
+    assert STEPS["keep"]["with"]["overwrite"] is True
+    assert re.fullmatch(r"actions/upload-artifact@[0-9a-f]{40}", STEPS["keep"]["uses"])
 
 
 @pytest.mark.parametrize(
