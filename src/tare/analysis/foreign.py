@@ -360,8 +360,15 @@ def together(found: Mapping[Path, Foreign]) -> Foreign:
     metric = next((name for name in asked if all(name in row for row in rows)), next(iter(asked)))
     several = any(len({row[BENCHMARK] for row in each.rows}) > 1 for each in found.values())
     notes = tuple(dict.fromkeys(note for each in found.values() for note in each.notes if note != _ONE))
-    notes += tuple(load_generators.notes(next(iter(tools)), rows, "file"))
+    notes += tuple(load_generators.notes(next(iter(tools)), rows, "file", [_folder_of_runs(path) for path in found]))
     return Foreign(next(iter(tools)), rows, notes, "file", metric, BENCHMARK if several else None)
+
+
+def _folder_of_runs(path: Path) -> Path:
+    """Where more runs of this side lie, or can be put: the folder that was given, or one called like the file."""
+    if path.is_dir():
+        return path
+    return path.parent if path.name in _RUN_FILES else path.with_suffix("")
 
 
 def level_name(path: Path) -> str:

@@ -8,8 +8,10 @@ unit. Requests that failed are in no mean, and their number is kept.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -27,20 +29,20 @@ _OF_VLLM = {"e2el": "time", "ttft": "time_to_first_token", "tpot": PER_TOKEN}
 _LOADS = ("request_rate", "max_concurrency", "num_prompts")
 # What settles a question that too few runs leave open: in turns, so that no side always comes first.
 IN_TURNS = {
-    AIPERF: "aiperf profile ... --artifact-dir runs/$side/$n",
-    VLLM: "vllm bench serve ... --save-result --result-dir runs/$side --result-filename $n.json",
+    AIPERF: 'aiperf profile ... --artifact-dir "$side/$n"',
+    VLLM: 'vllm bench serve ... --save-result --result-dir "$side" --result-filename $n.json',
 }
 FEWEST = 6  # runs of a side, for an interval
 
 Row = tuple[str, float | None, dict[str, Any]]  # benchmark, seconds, further columns
 
 
-def how_to_settle(tool: str, sides: list[str]) -> str:
-    folders = " ".join(f"runs/{side}" for side in sides)
+def how_to_settle(tool: str, folders: Sequence[Path]) -> str:
+    sides = shlex.join(map(str, folders))
     return (
         f"fewer than {FEWEST} runs of a side prove nothing, however many requests they hold. This settles it: "
-        f"`for n in $(seq 8); do for side in $(shuf -e {' '.join(sides)}); do {IN_TURNS[tool]}; done; done; "
-        f"tare compare {folders} --block run`, each side with its own server."
+        f"`for n in $(seq 8); do shuf -e -- {sides} | while IFS= read -r side; do {IN_TURNS[tool]} < /dev/null; "
+        f"done; done; tare compare --block run -- {sides}`, each side with its own server."
     )
 
 
@@ -155,8 +157,8 @@ READERS: Mapping[str, tuple[Callable[[Any], bool], Callable[[Any], Iterator[Row]
 }
 
 
-def notes(tool: str, rows: Sequence[Mapping[str, str]], by: str) -> list[str]:
-    """What is to be known of the runs of these levels before they are compared."""
+def notes(tool: str, rows: Sequence[Mapping[str, str]], by: str, folders: Sequence[Path]) -> list[str]:
+    """What is to be known of the runs of these levels, each with a folder, before they are compared."""
     if tool not in IN_TURNS:
         return []
     sides: dict[str, list[Mapping[str, str]]] = {}
@@ -170,5 +172,5 @@ def notes(tool: str, rows: Sequence[Mapping[str, str]], by: str) -> list[str]:
     if len(set(loads.values())) > 1:
         told.append(f"the sides had unlike load, so that more than one thing differs: {'; '.join(loads.values())}.")
     if min(map(len, sides.values())) < FEWEST:
-        told.append(how_to_settle(tool, list(sides)))
+        told.append(how_to_settle(tool, folders))
     return told

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import re
+import subprocess
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -103,8 +106,27 @@ def test_one_run_a_side_claims_nothing_and_ends_with_what_settles_it(tmp_path: P
 
     assert (found["verdict"], found["low"], found["n"]) == ("cannot_tell", None, 1)
     assert found["effect"] == pytest.approx(0.5, abs=1e-6)
-    assert "`for n in $(seq 8); do for side in $(shuf -e a b); do aiperf profile" in done.stderr
-    assert "tare compare runs/a runs/b --block run`" in done.stderr
+    assert f"shuf -e -- {sides[0]} {sides[1]} |" in done.stderr
+    assert f"tare compare --block run -- {sides[0]} {sides[1]}`" in done.stderr
+
+
+def test_the_command_that_settles_it_runs_as_it_is_written(tmp_path: Path) -> None:
+    sides = [aiperf_run(tmp_path / name, 1.0) for name in ("old image", "new; image")]
+    done = compared(*sides)
+    (command,) = re.findall("This settles it: `(.*?)`", done.stderr.replace("\n", " "))
+    writes = 'for folder; do :; done; mkdir -p "$folder"; cp "$RUN" "$folder/profile_export.jsonl"'
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("aiperf", f'#!/bin/bash\ncat; {writes}; echo "$folder"\n'), ("tare", "#!/bin/sh\necho $#\n")):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    env = {"PATH": f"{programs}:{os.environ['PATH']}", "RUN": str(sides[0] / "profile_export.jsonl")}
+    *runs, words = subprocess.run(
+        ["bash", "-euc", command], env=env, capture_output=True, text=True, check=True
+    ).stdout.splitlines()  # fmt: skip
+
+    assert sorted(runs) == sorted(f"{side}/{n}" for side in sides for n in range(1, 9))
+    assert words == "6"  # compare --block run -- and two folders
 
 
 def test_the_summaries_of_aiperf_and_of_genai_perf(tmp_path: Path) -> None:
