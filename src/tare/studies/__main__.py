@@ -10,7 +10,7 @@ from tare.base.errors import StudyError
 from tare.base.text import say
 from tare.studies.load import at_every_scale
 
-_IS_STUDY = re.compile(r"^study:", re.MULTILINE)
+_IS_STUDY = re.compile(r"""^["']?study["']?\s*:""", re.MULTILINE)
 
 
 def main() -> int:

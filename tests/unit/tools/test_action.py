@@ -221,6 +221,13 @@ def test_the_hook_finds_wrong_studies_and_passes_over_other_yaml(tmp_path: Path)
     assert "right.yaml" not in done.stderr
 
 
+@pytest.mark.parametrize("key", ["study:", '"study":', "'study':", "study :"])
+def test_the_hook_knows_a_study_however_its_key_is_written(tmp_path: Path, key: str) -> None:
+    (tmp_path / "wrong.yaml").write_text(f"{key} b\nplatfrom: bare\n")
+
+    assert hook(tmp_path / "wrong.yaml").returncode == 2
+
+
 def test_the_action_is_what_a_runner_reads() -> None:
     made: dict[str, Any] = ACTION["runs"]
     assert made["using"] == "composite"
