@@ -201,8 +201,13 @@ class Watch(object):
         self.saw_thread = self.saw_thread or not self.trains
 
     def take_turns(self, steps, *, after_optimiser=False):
-        """Wait here if the turn is over. Steps that backward passes tell may be taken back, and end no turn."""
+        """Wait here if the turn is over. The script's own marks of steps end turns in place of these.
+
+        Steps that backward passes tell may be taken back, and end no turn.
+        """
         try:
+            if self.turns.by_marks:
+                return
             if self._pid == os.getpid() and (not steps.by_backward or steps is self._looking):
                 if after_optimiser:
                     steps.finish_usual()
@@ -233,7 +238,10 @@ class Watch(object):
                     return 0
             self._pid = os.getpid()
             self.say("marked")
-            self.turns = turns.joined(os.path.dirname(self._path))
+            buffer = marks.opened()
+            if buffer.turns is None:  # two ends in one process would wait for one grant
+                buffer.turns = turns.joined(os.path.dirname(self._path))
+            self.turns = buffer.turns
             if self.ending is not None:
                 self.ending.turns = self.turns
         if self._pid != os.getpid():

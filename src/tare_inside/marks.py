@@ -134,7 +134,8 @@ class _Buffer:
             return
         now, number = now_ns(), self._names[name]
         kinds = len(self._kept) + 1  # each of which may leave as many unused as were kept for it
-        most = 1 if self.turns is not None and name == "step" else _MOST_KEPT  # each such end comes by here
+        ends_turns = self.turns is not None and name == "step" and edge < 2
+        most = 1 if ends_turns else _MOST_KEPT  # each such mark comes by here
         count = min(most, 2 * self._kept.get((name, edge), 0) or 1, self.room() // (64 * kinds) or 1)
         at, end = self._take(count)
         if at == end:
@@ -142,8 +143,10 @@ class _Buffer:
         self._kept[name, edge] = count
         self._memory[at:end] = _RECORD.pack(0, 0, number, edge) * ((end - at) // _RECORD.size)
         _RECORD.pack_into(self._memory, at, now, step, number, edge)
-        if self.turns is not None and name == "step" and edge == 1:
-            self.turns.ended()
+        if ends_turns:
+            self.turns.by_marks = True
+            if edge == 1:
+                self.turns.ended()
         elif _MOST_KEPT > 1:
             first, last = (at - HEADER_BYTES) // _RECORD.size, (end - HEADER_BYTES) // _RECORD.size
             self.kept[edge][name] = iter(range(first + 1, last))

@@ -12,6 +12,8 @@ import os
 import struct
 import sys
 import time
+from _thread import allocate_lock
+from itertools import count
 
 if hasattr(time, "monotonic_ns"):
     now_ns = time.monotonic_ns
@@ -59,20 +61,23 @@ class Turns(object):
         for descriptor in (self._reports, self._grants):
             os.set_blocking(descriptor, True)
         self._settle, self._pid = settle, os.getpid()
+        self._holding = allocate_lock()  # several threads may end steps
         self._until = 1  # so many steps are over at the end of the turn
         self._begin_ns = now_ns()
-        self._count = 0
+        self._counts = count(1)
+        self.by_marks = False  # the program's own marks of steps end turns
         self.waited_ns = 0
 
     def ended(self):
         """One more step has ended."""
-        self._count += 1
-        self.stepped(self._count)
+        self.stepped(next(self._counts))  # one call: no two threads get the same number
 
     def stepped(self, following):
         """A step has ended, and `following` is the number of the next one. Returns after the next turn has begun."""
         if following >= self._until and os.getpid() == self._pid:
-            self.hold(following)
+            with self._holding:
+                if following >= self._until:  # another thread may have held meanwhile
+                    self.hold(following)
 
     def hold(self, following):
         """Report, and wait for the next grant."""

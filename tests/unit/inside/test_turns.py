@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -98,6 +99,23 @@ def test_it_goes_on_alone_when_nobody_grants_any_more(tmp_path: Path, first: str
     assert side.done == 50
 
 
+def test_two_threads_that_end_steps_hold_once(tmp_path: Path, granting: Granting) -> None:
+    settled = threading.Event()
+    turns = Turns(str(tmp_path), settle=lambda: settled.wait(60))
+    threads = [threading.Thread(target=turns.ended, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.2)  # the first waits for the device, the second for the first
+    settled.set()
+    granting.reported()
+    granting.grant(5)
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert not select.select([granting.reports], [], [], 0)[0], "one report a turn"
+    turns.close()
+
+
 def test_the_device_is_waited_for_once_a_turn(tmp_path: Path, granting: Granting) -> None:
     settled = []
     side = Stepping(tmp_path, steps=12, settle=lambda: settled.append(1))
@@ -149,6 +167,16 @@ def test_scripts_hold_at_the_end_of_a_step(
     for following, _, end_ns, _ in reports:
         assert ended[following - 1] <= end_ns, "the step ends before the hold"
         assert following == len(ended) or end_ns <= ended[following]
+
+
+def test_a_script_that_marks_its_steps_and_has_an_optimiser_takes_each_turn_once(
+    tmp_path: Path, granting: Granting, torch_forks: Callable[..., None]
+) -> None:
+    for steps in (3, FREE):
+        granting.grant(steps)
+    torch_forks(tmp_path / "ran", [("own_steps.py", f"TARE_MARKS={tmp_path / 'marks.bin'}")])
+    assert [granting.reported()[0], granting.reported()[0]] == [1, 4]
+    assert not select.select([granting.reports], [], [], 0)[0]
 
 
 def test_marks_of_a_programs_own_hold_too(tmp_path: Path, granting: Granting) -> None:
