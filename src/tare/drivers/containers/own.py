@@ -60,8 +60,8 @@ class Mount(NamedTuple):
     @property
     def size(self) -> int | None:
         """None where it cannot be told."""
-        words = LocalHost().run(["du", "-sxb", "--", self.source], limit_s=600).out.split()
-        return int(words[0]) if words and words[0].isdigit() else None
+        asked = LocalHost().run(["du", "-sxb", "--", self.source], limit_s=600)
+        return int(asked.out.split()[0]) if asked.code == 0 else None  # it prints a sum also of what it could read
 
 
 @dataclass(frozen=True)
