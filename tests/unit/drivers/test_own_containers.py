@@ -4,10 +4,64 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tare.drivers.containers.own import Mount
+from tare.base.errors import TareError
+from tare.base.host import Completed, Job, LocalHost, Site
+from tare.drivers.containers import own
+from tare.drivers.containers.line import Flag, Line
+from tare.drivers.containers.own import Mount, OwnPlace, Seen
+
+
+class Answering:
+    """A host on which each command ends as it is said, and is written down."""
+
+    def __init__(self, code: int = 0, out: str = "", err: str = "") -> None:
+        self.clock, self.ran = LocalHost().clock, list[tuple[str, ...]]()
+        self._answer = (code, out, err)
+
+    def run(self, argv: Any, **_: object) -> Completed:
+        self.ran.append(tuple(argv))
+        return Completed(tuple(argv), *self._answer)
+
+    def spawn(self, job: Job) -> Any:
+        return SimpleNamespace()
+
+
+def line_of(*options: tuple[str, str], program: str = "docker") -> Line:
+    flags = tuple(Flag(name, value, (f"{name}={value}",)) for name, value in options)
+    return Line((program,), flags, "app:1", ("python", "train.py"))
+
+
+def place_of(host: Any, line: Line, env: dict[str, str]) -> OwnPlace:
+    seen = Seen(("python",), env, "/", (), "sha256:1", "", ())
+    return OwnPlace(host, Site("tare-1", Path("/scratch"), writes=(Path("/work"),)), line, seen, ["--network=none"], {})
+
+
+def test_a_container_that_the_engine_does_not_make_betrays_no_value() -> None:
+    said = (
+        "docker: Error: bad mount for postgres://user:hunter2@db and t0psecret\n\nRun 'docker create --help' for more"
+    )
+    host = Answering(125, err=said)
+    line = line_of(("--env", "DB_URL=postgres://user:hunter2@db"), ("--env", "OTHER=t0psecret"))
+    env = {"DB_URL": "postgres://user:hunter2@db", "OTHER": "t0psecret"}
+
+    with pytest.raises(TareError) as refused:
+        place_of(host, line, env).spawn(Job(("python",), env))
+
+    shown = str(refused.value)
+    assert "hunter2" not in shown and "t0psecret" not in shown
+    assert "app:1 python train.py" in shown and "Error: bad mount for" in shown
+
+
+def test_the_refusal_of_a_line_betrays_no_value() -> None:
+    with pytest.raises(TareError) as refused:
+        own.look_at(Answering(125, err="no t0psecret here"), line_of(("--env", "OTHER=t0psecret")), ())  # type: ignore[arg-type]
+
+    assert "t0psecret" not in str(refused.value) and "here" in str(refused.value)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

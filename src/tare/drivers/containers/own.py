@@ -22,9 +22,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from tare.base.errors import StudyError
+from tare.base.errors import StudyError, TareError
 from tare.base.host import Completed, Exit, Host, Job, LocalHost, Process, Scope, Site
 from tare.base.processes import is_root
+from tare.base.secrets import Scrubber, shown_env
 from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import may_make_groups
 from tare.drivers.containers.daemons import UNIX, listener
@@ -111,14 +112,20 @@ def look_at(host: Host, line: Line, allow: Collection[str]) -> Seen:
     )
     if made.code != 0:
         _remove(host, line.engine, name)
-        reported = made.err.strip().splitlines()
-        why = reported[-1] if reported else f"code {made.code}"
-        raise StudyError(f"the engine does not take this line, and nothing was run: {why}")
+        raise StudyError(f"the engine does not take this line, and nothing was run: {_why(made, line, {})}")
     try:
         found = _inspected(host, line.engine, name)
         return _seen(found, _ids(host, line.engine, name, str(found["Config"].get("User") or "0")))
     finally:
         _remove(host, line.engine, name)
+
+
+def _why(refused: Completed, line: Line, env: Mapping[str, str]) -> str:
+    """The engine's own sentence, without the values of these variables and of the line's."""
+    given = {**dict(value.partition("=")[::2] for value in line.values("--env")), **env}
+    hidden = [given[name] for name, shown in shown_env(given).items() if shown != given[name]]
+    rows = [row for row in refused.err.splitlines() if row.strip() and not row.startswith(("Run '", "See '"))]
+    return Scrubber(hidden).text(rows[-1]) if rows else f"code {refused.code}"
 
 
 def refuse_remote(host: Host, line: Line) -> None:
@@ -339,7 +346,10 @@ class OwnPlace:
         with self.phases.timed("open.create"):
             # A name alone would take over what we have.
             alone = ["env", *(word for name in taken for word in ("-u", name))] if taken else []
-            self._host.run([*alone, *words[:at], *ours, *words[at:]], limit_s=_MADE_WITHIN_S).checked()
+            made = self._host.run([*alone, *words[:at], *ours, *words[at:]], limit_s=_MADE_WITHIN_S)
+        if made.code != 0:
+            why = _why(made, line, {**own, **job.env})
+            raise TareError(f"the engine made no container of `{line.shown()}`: {why}")
         attached = Job((*line.engine, "start", "--attach", self.name), dict(os.environ), "/")
         return OwnProcess(self._host, line, self.name, self._groups, self._host.spawn(attached))
 
