@@ -64,6 +64,15 @@ def test_the_refusal_of_a_line_betrays_no_value() -> None:
     assert "t0psecret" not in str(refused.value) and "here" in str(refused.value)
 
 
+def test_processes_of_the_container_carry_the_name_by_which_a_gpu_probe_knows_ours() -> None:
+    host = Answering()
+
+    place_of(host, line_of(), {"A": "1"}).spawn(Job(("python",), {"A": "1"}))
+
+    (created,) = host.ran
+    assert created[created.index("app:1") - 1] == "--env=TARE_NAME=tare-1"
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_volume_has_a_size_only_where_all_of_it_was_read(
     is_whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -328,6 +328,7 @@ class OwnPlace:
         workdir, own = self._site.writes[0], self._seen.env
         taken = [name for name in own if name not in job.env]
         given = {name: value for name, value in job.env.items() if own.get(name) != value}
+        given[tree.NAME_VARIABLE] = self.name  # by which its processes on a GPU are known as ours
         line = self._line.without(
             {name for name, flag in self._line.named.items() if flag.name == "--env" and flag.setting in taken}
         )
