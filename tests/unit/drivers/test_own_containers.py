@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tare.base.errors import TareError
+from tare.base.errors import StudyError, TareError
 from tare.base.host import Completed, Job, LocalHost, Site
 from tare.drivers.containers import own
 from tare.drivers.containers.line import Flag, Line
@@ -71,6 +72,13 @@ def test_processes_of_the_container_carry_the_name_by_which_a_gpu_probe_knows_ou
 
     (created,) = host.ran
     assert created[created.index("app:1") - 1] == "--env=TARE_NAME=tare-1"
+
+
+@pytest.mark.parametrize(("remote", "is_refused"), [("true\n", True), ("false\n", False)])
+def test_a_podman_that_calls_a_service_is_refused(remote: str, is_refused: bool) -> None:
+    host: Any = Answering(out=remote)
+    with pytest.raises(StudyError, match="through a service") if is_refused else nullcontext():
+        own.refuse_remote(host, line_of(program="podman"))
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -130,7 +130,12 @@ def _why(refused: Completed, line: Line, env: Mapping[str, str]) -> str:
 
 def refuse_remote(host: Host, line: Line) -> None:
     """tare measures this device: an engine on another one runs its containers there."""
-    if line.program != "docker":
+    if line.program == "podman":
+        if host.run([*line.engine, "info", "--format", "{{.Host.ServiceIsRemote}}"]).out.strip() == "true":
+            raise StudyError(
+                "the podman of this line runs its containers through a service, which may be on another device: "
+                "run tare there, and take --remote and CONTAINER_HOST away."
+            )
         return
     asked = host.run([*line.engine, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"])
     address = asked.out.strip()
