@@ -35,8 +35,10 @@ def ledger(metrics: Mapping[str, float]) -> dict[str, float]:
     return found
 
 
-def growth(slow: Mapping[str, float], quick: Mapping[str, float]) -> dict[str, float]:
-    """The share of each entry that both ledgers have in what all of them grew by."""
+def growth(slow: Mapping[str, float], quick: Mapping[str, float], more_s: float) -> dict[str, float]:
+    """The share of each entry that both ledgers have in what all of them grew by, or in the `more_s` that the run took
+    longer, where that is more: what no entry accounts for is the share of none.
+    """
     grown = {name: max(0.0, slow[name] - quick[name]) for name in slow if name in quick}
     whole = sum(grown.values())
-    return {name: more / whole for name, more in grown.items()} if whole > 0 else {}
+    return {name: more / max(whole, more_s) for name, more in grown.items()} if whole > 0 else {}

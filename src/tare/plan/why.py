@@ -162,7 +162,8 @@ def cause_of(name: str) -> type[Cause]:
 def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None) -> Suspects:
     """What each cause of the catalogue finds; `shares`: how much of the cost each part of the run has, if known."""
     held, ruled_out, not_looked = {}, {}, {}
-    grown = growth(slow.spent(), quick.spent())
+    more_s = slow.metrics.get("wall_s", 0.0) - quick.metrics.get("wall_s", 0.0)
+    grown = growth(slow.spent(), quick.spent(), more_s)
     for name in names("causes"):
         cause = cause_of(name)
         found = _with_given(cause, slow, quick, cause().examine(slow, quick))

@@ -25,5 +25,13 @@ def test_what_was_not_counted_is_no_entry():
 def test_what_grew_is_told_by_its_share_of_entries_that_both_have():
     slow, quick = {"user": 3.0, "system": 3.0, "queue": 1.0}, {"user": 2.0, "system": 0.0, "wait": 1.0}
 
-    assert growth(slow, quick) == {"user": 0.25, "system": 0.75}
-    assert growth(quick, slow) == {}
+    assert growth(slow, quick, 4.0) == {"user": 0.25, "system": 0.75}
+    assert growth(quick, slow, -4.0) == {}
+
+
+def test_of_several_threads_a_tiny_entry_is_not_all_that_a_run_took_longer():
+    quick = {"wall_s": 2.0, "cpu_s": 7.5, "cpu_system_s": 0.5}
+    slow = {"wall_s": 4.0, "cpu_s": 7.502, "cpu_system_s": 0.502}
+    found = growth(ledger(slow), ledger(quick), slow["wall_s"] - quick["wall_s"])
+
+    assert found == {"user": pytest.approx(0.0), "system": pytest.approx(0.001)}
