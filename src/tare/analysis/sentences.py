@@ -365,11 +365,6 @@ _WORDS: Mapping[Word, str] = {
     "faster": "faster",
     "cannot_tell": "cannot tell",
 }
-_OTHERWISE: Mapping[str, Mapping[Word, str]] = {  # joules, bytes and a loss are not quick or slow
-    "speed": {},
-    "amount": {"slower": "more", "faster": "less"},
-    "quality": {"slower": "worse", "faster": "better"},
-}
 _HIDDEN = {
     "compare.mean-and-median": "mean and median disagree",
     "compare.throttled": "throttling differs",
@@ -411,10 +406,9 @@ def plain_word(comparison: Comparison, word: Word) -> str:
     """The word, in the terms of the metric: a time is slower, energy more or less, accuracy better or worse."""
     if word not in ("slower", "faster"):
         return _WORDS[word]
-    manner = _manner(comparison)
-    if manner in ("rate", "value"):
-        return "higher" if (word == "faster") == comparison.direction.rises else "lower"
-    return _OTHERWISE[manner].get(word, word)
+    _, _, worse, better = _spoken(comparison)
+    told = worse if word == "slower" else better
+    return {"more": "higher", "less": "lower"}[told] if _manner(comparison) == "rate" else told
 
 
 def plain_verdict(comparison: Comparison) -> str:
@@ -423,11 +417,24 @@ def plain_verdict(comparison: Comparison) -> str:
 
 
 def _manner(comparison: Comparison) -> str:
-    """How a difference of this metric is spoken of: only times are slower, and what no name settles is a value."""
+    """How a difference of this metric is spoken of: only times are slower, and what no name settles is a value, as is
+    a time of which more is wanted.
+    """
     kind, natural = kind_of(comparison.metric), direction_of(comparison.metric)
+    if kind != "quality" and natural.settled and natural.rises:
+        return "rate"
     if kind != "speed":
         return kind
-    return "value" if not natural.settled else "rate" if natural.rises else "speed"
+    return "speed" if natural.settled and not comparison.direction.rises else "value"
+
+
+def _spoken(comparison: Comparison) -> tuple[str, str, str, str]:
+    """The verb of one subject and of several, and what it is where it is worse, and where it is better."""
+    manner = _manner(comparison)
+    one, many, first, second = _VERBS[manner]
+    if manner in _BY_SIGN and comparison.direction.rises:
+        return one, many, second, first
+    return one, many, first, second
 
 
 def row_word(comparison: Comparison) -> str:
@@ -562,13 +569,14 @@ def refusal_of(comparison: Comparison) -> str:
     return next((note.sentence for note in comparison.notes if note.code == "compare.unlike-work"), "")
 
 
-_VERBS: Mapping[str, tuple[str, str, str, str]] = {  # of one subject and of several, and what it is where it is worse
+_VERBS: Mapping[str, tuple[str, str, str, str]] = {  # of one subject and of several; worse and better, or more and less
     "speed": ("is", "are", "slower", "faster"),
     "amount": ("takes", "take", "more", "less"),
     "quality": ("is", "are", "worse", "better"),
-    "rate": ("reaches", "reach", "less", "more"),
+    "rate": ("reaches", "reach", "more", "less"),
     "value": ("is", "are", "higher", "lower"),
 }
+_BY_SIGN = ("amount", "rate", "value")  # more is more, whether it is better or worse
 
 
 def contrast_sentence(comparison: Comparison) -> str:
@@ -599,11 +607,8 @@ def too_few_text(comparison: Comparison) -> str:
 
 def claim_of(comparison: Comparison, who: str, than: str, as_: str, *, several: bool = False) -> str:
     """Who is what, without a figure: `docker is slower than bare`; `than` and `as_` name the baseline."""
-    manner = _manner(comparison)
-    one, many, worse, better = _VERBS[manner]
+    one, many, worse, better = _spoken(comparison)
     verb = many if several else one
-    if manner == "value" and comparison.direction.rises:
-        worse, better = better, worse
     if comparison.verdict == "cannot_tell":
         return f"cannot tell whether {who} {verb} {worse} or {better}{than}"
     if (within := sign_within(comparison)) is not None:

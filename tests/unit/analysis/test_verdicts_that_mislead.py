@@ -15,7 +15,7 @@ from some_records import because
 from tare.analysis import sentences
 from tare.analysis.compare import more_far_off
 from tare.analysis.model import direction_of
-from tare.analysis.sentences import interaction_sentence, verdict_word, weighing_json
+from tare.analysis.sentences import contrast_sentence, interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.analysis.work import _kind, is_counted, is_per_step, need_like_work, samples_of, unlike_work
 from tare.base.errors import StudyError
@@ -974,6 +974,22 @@ def test_another_model_or_machine_on_each_side_is_never_silent(tmp_path, column,
 def test_the_word_fits_the_metric(tmp_path, metric, effect, word):
     path = made_table(tmp_path, metric, lambda side: 1 + effect if side == "docker" else 1.0)
     assert verdict_word(of_table(path, metric).comparisons[0]) == word
+
+
+@pytest.mark.parametrize(
+    ("metric", "rises", "claim", "word"),
+    [("samples_per_s", False, "docker reaches more than bare", "higher"),
+     ("energy_j", True, "docker takes more than bare", "more"),
+     ("step_s", True, "docker is higher than bare", "higher"),
+     ("accuracy", False, "docker is worse than bare", "worse")],
+)  # fmt: skip
+def test_more_is_more_whichever_way_is_requested_to_be_better(tmp_path, metric, rises, claim, word):
+    path = made_table(tmp_path, metric, lambda side: 1.2 if side == "docker" else 1.0)
+    found = replace(of_table(path, metric).comparisons[0], direction=direction_of(metric, rises))
+    found = replace(found, verdict="faster" if rises else "slower")
+
+    assert contrast_sentence(found).startswith(f"{claim}:")
+    assert verdict_word(found) == word
 
 
 def test_an_order_that_shows_nothing_does_not_pass_without_a_word(tmp_path):
