@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from tare.analysis.answer import answer
 from tare.analysis.cells import KEPT_BACK
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.selection import START_UP
-from tare.analysis.sentences import weighing_json
+from tare.analysis.sentences import answer_sentence, contrast_sentence, figures_of, verdict_phrase
 from tare.analysis.table import FORMULA
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
@@ -327,8 +328,8 @@ def as_junit(weighing: Weighing, gate: Gate | None) -> bytes:
     for ruling in gate.reasons if gate is not None else ():
         reasons.setdefault(str(ruling.subject), []).append(str(ruling))
     suite = ElementTree.Element("testsuite", name=f"tare {safe_text(weighing.study)}", tests=str(len(comparisons)))
-    sentences = _sentences(weighing)
-    for each, sentence in zip(comparisons, sentences, strict=True):
+    for each in comparisons:
+        sentence = answer_sentence(each)
         case = ElementTree.SubElement(
             suite, "testcase", classname=safe_text(each.metric), name=safe_text(f"{each.level} against {each.against}")
         )
@@ -347,26 +348,14 @@ def as_junit(weighing: Weighing, gate: Gate | None) -> bytes:
 
 
 def as_comment(weighing: Weighing, gate: Gate | None) -> str:
-    """A few lines for a pull request: passed or not, each level's effect, and the reasons."""
+    """A few lines for a pull request: passed or not, the answer and its rows as on the terminal, and the reasons."""
     head = "" if gate is None else ("**passed**: " if gate.passed else "**failed**: ")
-    rows = [
-        (each.level, each.metric, _effect(each), each.verdict.replace("_", " "))
-        for each in (*weighing.comparisons, *weighing.tested)
-    ]
-    blocks = [f"{head}{safe(weighing.question)}", table(("level", "metric", "effect", "verdict"), rows)]
+    judged = (*weighing.comparisons, *weighing.tested)
+    rows = [(each.level, each.called, figures_of(each) or "none", verdict_phrase(each)) for each in judged]
+    said = answer(weighing) or weighing.question
+    blocks = [f"{head}{safe(said)}", table(("level", "metric", "effect", "verdict"), rows)]
     if gate is not None:
         blocks += ["\n".join(f"- {safe(str(each))}" for each in (*gate.reasons, *gate.remarks))]
-    blocks += ["\n".join(f"- {safe(sentence)}" for sentence in _sentences(weighing))]
+    rest = [sentence for sentence in map(contrast_sentence, judged) if sentence.removesuffix(".") not in said]
+    blocks += ["\n".join(f"- {safe(sentence)}" for sentence in rest)]
     return _CALLING.sub("\\g<0>\u200b", "\n\n".join(block for block in blocks if block)) + "\n"
-
-
-def _effect(found: Comparison) -> str:
-    if found.effect is None:
-        return "none"
-    bounds = "" if found.low is None or found.high is None else f" [{found.low:+.1%}, {found.high:+.1%}]"
-    return f"{found.effect:+.1%}{bounds}"
-
-
-def _sentences(weighing: Weighing) -> list[str]:
-    told = weighing_json(weighing)
-    return [str(each["sentence"]) for each in (*told["comparisons"], *told["tested"])]

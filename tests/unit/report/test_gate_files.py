@@ -8,7 +8,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
+from some_weighings import comparison, weighing
+from tare.analysis.sentences import verdict_phrase
 from tare.cli import tare
+from tare.report.export import as_comment
 
 
 def compared(folder: Path, slow: float, *words: str, level: str = "new") -> tuple[int, ElementTree.Element, str]:
@@ -31,7 +34,7 @@ def test_a_slowdown_over_the_limit_is_a_failed_case(tmp_path: Path) -> None:
     failure = suite.find("testcase/failure")
     assert failure is not None
     assert "worse" in str(failure.get("message"))
-    assert comment.startswith("**failed**")
+    assert comment.startswith("**failed**: new is slower than old: median step +19.9 %")
     assert "| new |" in comment
 
 
@@ -55,3 +58,14 @@ def test_a_hostile_level_stays_text(level: str, tmp_path: Path) -> None:
     assert {each.tag for each in suite.iter()} == {"testsuite", "testcase", "failure", "system-out"}
     assert "](http" not in comment.replace("\\]", "")
     assert "\u202e" not in comment
+
+
+def test_the_comment_says_what_the_terminal_says() -> None:
+    found, start = comparison(), comparison(metric="startup_s", verdict="slower", effect=0.4, low=0.3, high=0.5)
+
+    comment = as_comment(weighing(comparisons=(found,), tested=(start,)), None)
+
+    assert comment.startswith("docker is slower than bare, by less than the margin of 5 %: median step +1.6 %")
+    assert f"| docker | median step | +1.6 % \\[+0.4, +2.9\\] | {verdict_phrase(found)} |" in comment
+    assert "- docker is slower than bare: start-up to the first step +40.0 % \\[+30.0, +50.0\\]." in comment
+    assert comment.count("median step +1.6 %") == 1
