@@ -26,7 +26,7 @@ from tare.base.text import safe_text
 from tare.records.model import Record
 from tare.report.figure import Cell
 from tare.report.layout import level_names
-from tare.report.text.verdict import verdict_text
+from tare.report.text.verdict import judged_instead, verdict_text
 
 if TYPE_CHECKING:
     from tare.report.html import Page
@@ -357,5 +357,5 @@ def as_comment(weighing: Weighing, gate: Gate | None) -> str:
     if gate is not None:
         blocks += ["\n".join(f"- {safe(str(each))}" for each in (*gate.reasons, *gate.remarks))]
     rest = [sentence for sentence in map(contrast_sentence, judged) if sentence.removesuffix(".") not in said]
-    blocks += ["\n".join(f"- {safe(sentence)}" for sentence in rest)]
+    blocks += ["\n".join(f"- {safe(sentence)}" for sentence in (*judged_instead(weighing), *rest))]
     return _CALLING.sub("\\g<0>\u200b", "\n\n".join(block for block in blocks if block)) + "\n"

@@ -140,8 +140,7 @@ def notes_of(weighing: Weighing) -> list[str]:
     """All notes; where many levels have the same one, it is told once, with some of their names."""
     medians = [sentence for each in weighing.comparisons if (sentence := medians_disagree(each))]
     notes = notes_together(weighing)
-    hidden = [f"not equivalent: {each}" for each in hidden_by(weighing)]
-    return list(dict.fromkeys([*hidden, *medians, *notes, *map(safe_text, weighing.notes)]))
+    return list(dict.fromkeys([*hidden_by(weighing), *medians, *notes, *map(safe_text, weighing.notes)]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,9 @@ import pytest
 from analysis_figures import FakeStore
 from benchmarks.forgeries import FORGED, HONEST, Run, is_refused, records_of, weighed
 from tare.analysis.weighing import weigh
+from tare.base.rulings import Ruling
 from tare.records.model import Record
-from tare.report.export import gate
+from tare.report.export import as_comment, gate
 from tare.report.text.verdict import verdict_text
 
 WORDS = {0.0: {"equivalent"}, 0.1: {"slower"}, 0.4: {"slower"}, -0.1: {"faster"}, -0.4: {"faster"}}
@@ -53,12 +54,30 @@ def test_a_slower_side_that_hides_it_is_over_the_gate_by_the_time_from_outside()
     assert "compare.outside-time" in {each.code for each in found.comparisons[0].notes}
 
 
+def test_a_reader_of_the_short_answer_is_told_that_whole_runs_are_judged_instead() -> None:
+    found = weighed(made("plain", 0.4, "steps cut to 50 %"))
+    short, comment = " ".join(verdict_text(found).split()), as_comment(found, gate(found, 0.05))
+    assert "judged by whole runs: docker: the mean step that 'docker' reports is -30.6 % against 'bare'" in short
+    assert "the mean step that 'docker' reports is -30.6 % against 'bare'" in comment
+    assert "the time from outside disagrees" not in short
+
+
 def test_of_a_metric_that_was_named_there_is_no_verdict() -> None:
     found = weigh(FakeStore(made("plain", forged="steps cut to 8 %")), metric="step_mean_s")
     (only,) = found.comparisons
     assert (only.metric, only.verdict) == ("step_mean_s", "cannot_tell")
     assert [each.code for each in only.withheld] == ["compare.outside-time"]
     assert gate(found, 0.05).reasons
+    assert "no verdict: docker: the mean step" in verdict_text(found, 200)
+
+
+def test_a_sure_difference_with_a_hidden_reason_is_called_doubtful() -> None:
+    found = weighed(made("plain", 0.4))
+    reason = Ruling("compare.failed-trials", "note", "docker", "half of its trials failed.")
+    (only,) = found.comparisons
+    doubtful = replace(found, comparisons=(replace(only, withheld=(reason,)),))
+    assert only.verdict == "slower"
+    assert "doubtful: docker: half of its trials failed. (compare.failed-trials)" in verdict_text(doubtful, 200)
 
 
 def test_a_start_up_that_is_moved_into_the_first_step_passes_no_gate() -> None:

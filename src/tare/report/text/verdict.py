@@ -49,6 +49,7 @@ NAMED_LEVELS = 3  # of trials that are left out for one reason
 LISTED = 10  # trials named on the terminal; the report names all
 MOST_ROWS = 10  # contrasts with a row of their own
 MOST_DOUBTS = 2  # told beside the short answer
+OUTSIDE_TIME = "compare.outside-time"
 
 _GPU = {  # metric -> what stands around its median
     BUSY: "busy {}",
@@ -151,9 +152,23 @@ def taints(weighing: Weighing) -> list[str]:
 
 
 def hidden_by(weighing: Weighing) -> list[str]:
-    """What the judged metric hides, with the code of each."""
-    found = [each for comparison in weighing.comparisons for each in comparison.withheld]
-    return list(dict.fromkeys(f"{safe_text(note_text(each))} ({each.code})" for each in found))
+    """What the judged metrics hide, with the code of each, and what that did to the verdict."""
+    found = [(each, why) for each in (*weighing.comparisons, *weighing.tested) for why in each.withheld]
+    return list(
+        dict.fromkeys(f"{_made_of(each, why)}: {safe_text(note_text(why))} ({why.code})" for each, why in found)
+    )
+
+
+def _made_of(comparison: Comparison, why: Ruling) -> str:
+    if comparison.verdict in ("slower", "faster"):
+        return "doubtful"
+    return "no verdict" if why.code == OUTSIDE_TIME else "not equivalent"
+
+
+def judged_instead(weighing: Weighing) -> list[str]:
+    """Why whole runs are judged, where the sides report a step that the time from outside contradicts."""
+    found = [note for each in weighing.comparisons for note in each.notes if note.code == OUTSIDE_TIME]
+    return list(dict.fromkeys(safe_text(note_text(note)) for note in found))
 
 
 def _held(value: object) -> str:
@@ -271,8 +286,9 @@ def _guessed(weighing: Weighing) -> list[str]:
 
 def _first_doubts(weighing: Weighing, width: int) -> list[str]:
     """What taints the answer, and how much of the plan it rests on; the rest is in the long form."""
-    told = [f"tainted: {taint}" for taint in taints(weighing)]
-    told += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
+    told = [f"judged by whole runs: {why}" for why in judged_instead(weighing)]
+    told += [f"tainted: {taint}" for taint in taints(weighing)]
+    told += hidden_by(weighing)
     told += _why_open(weighing)
     told += [medians_disagree(each) for each in weighing.comparisons if _other_way(each)]
     if len(told) > MOST_DOUBTS:
@@ -423,7 +439,7 @@ def _whole_rows(
 def _doubts(weighing: Weighing, width: int) -> list[str]:
     """What was left out, what taints the verdict and what else to know: nothing where all is well."""
     sentences = [f"tainted: {taint}" for taint in taints(weighing)]
-    sentences += [f"not equivalent: {hidden}" for hidden in hidden_by(weighing)]
+    sentences += hidden_by(weighing)
     sentences += [f"note: {text}" for each in weighing.comparisons if (text := medians_disagree(each))]
     sentences += [f"note: {note}" for note in notes_together(weighing)]
     sentences += [f"note: {safe_text(note)}" for note in weighing.notes]
