@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis_figures import record
 from tare.analysis.why.causes import Phase
-from tare.analysis.why.where import where
+from tare.analysis.why.where import Grown, Where, where
 from tare.report.text.why import where_text
 
 QUICK = {
@@ -50,3 +50,12 @@ def test_what_a_program_wrote_that_are_no_times_is_left_out():
 
     assert where(*sides(odd, QUICK)).function is None
     assert where(*sides(SLOW, {})).function is None
+
+
+def test_functions_and_waits_are_told_in_words():
+    found = Where(Grown("a.py:f", 1.0, 2.0), (Grown("a.py:g", 0.0, 1.0),), (Grown("cat in do_wait", 0.1, 0.9),))
+
+    assert where_text((), found, "step") == (
+        "most of it is in f() of a.py (1.00 s -> 2.00 s); these took longer in themselves: g() of a.py "
+        "(0 s -> 1.00 s); samples of the process show more of: cat in do_wait (100 ms -> 900 ms)."
+    )

@@ -331,3 +331,16 @@ def test_nothing_is_blamed_where_nothing_is_surely_different_or_all_grew_alike()
     alike = weigh(FakeStore([*trials("bare"), *slower])).notes
 
     assert not any("takes more" in note for note in (*same, *alike))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [({"effect": 0.019, "low": 0.01, "high": 0.03},
+      "The whole container is slower than bare metal, by less than the margin of 5 % (+1.9 %"),
+     ({"effect": 0.001, "low": -0.01, "high": 0.01},
+      "The whole container is the same as bare metal within 5 % (+0.1 %")],
+)  # fmt: skip
+def test_no_cost_is_told_in_a_whole_sentence(words, said) -> None:
+    total = waterfall(container({}), margin=0.05).total
+
+    assert nothing_text(replace(total, verdict="equivalent", **words), 80).replace("\n", " ").startswith(said)

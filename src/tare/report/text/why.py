@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tare.analysis.model import Comparison
-from tare.analysis.sentences import effect_of, interval_of, noise_text, verdict_phrase, verdict_word
+from tare.analysis.sentences import claim_of, effect_of, interval_of, noise_text, verdict_phrase, verdict_word
 from tare.analysis.why.causes import Answer, Pair, Phase, Tried
 from tare.analysis.why.layers import Calls, LayerCalls, LayerCost, Moved, Waterfall
 from tare.analysis.why.where import Grown, Where
@@ -80,12 +80,13 @@ SIDES = ("container", "bare metal")  # of a plain `tare why`: the slow one and t
 def nothing_text(total: Comparison, width: int, sides: tuple[str, str] = SIDES, files: str = "") -> str:
     """Said when the whole weighs nothing: there is no layer to look for."""
     figures = f"({effect_of(total)} {interval_of(total)})"
-    sentence = f"{sides[0]} is {verdict_phrase(total)} to {sides[1]} {figures}: there is no cost to explain."
+    who, rest = sides[0], "there is no cost to explain."
     if sides == SIDES:
-        sentence = (
-            f"The whole container is {verdict_phrase(total)} to bare metal {figures}: there is no cost to break down, "
-            "so the layers were not run. --layers runs them anyway."
+        who, rest = (
+            "The whole container",
+            ("there is no cost to break down, so the layers were not run. --layers runs them anyway."),
         )
+    sentence = f"{claim_of(total, who, f' than {sides[1]}', f' as {sides[1]}')} {figures}: {rest}"
     return "\n".join(wrap(f"{sentence} {files}".rstrip(), width))
 
 
@@ -254,9 +255,9 @@ def where_text(spent: Sequence[Phase], where: Where | None, unit: str) -> str:
     if where is not None and where.function is not None:
         told.append(f"most of it is in {_grown(where.function)}")
         inside = [each for each in where.inside if each.name != where.function.name]
-        told += [f"in themselves grew {', '.join(map(_grown, inside))}"] if inside else []
+        told += [f"these took longer in themselves: {', '.join(map(_grown, inside))}"] if inside else []
     if where is not None and where.kernel:
-        told.append(f"it was seen {', '.join(map(_grown, where.kernel))}")
+        told.append(f"samples of the process show more of: {', '.join(map(_grown, where.kernel))}")
     return f"{'; '.join(told)}." if told else ""
 
 
