@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tare.analysis.sentences import verdict_word
 from tare.analysis.why.proof import Table, Timed, level_of, looks
+from tare.report.text.why import times_text
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import why_proof
@@ -81,6 +83,20 @@ def test_an_interval_wider_than_a_float_ends_at_the_largest():
 
     assert found.low == pytest.approx(-1.0) and found.high is not None and 1e300 < found.high < math.inf
     assert found.verdict == "cannot_tell"
+
+
+def test_half_the_rate_is_told_as_half_the_rate_and_judged_as_twice_the_time():
+    held = [
+        Timed(block, side, -math.log(rate) + 0.01 * (block % 2 == (side == "slow")))
+        for block in range(8) for side, rate in (("slow", 50.0), ("quick", 100.0))
+    ]  # fmt: skip
+    found = Table(held).compared(
+        "slow", "quick", ("slow", "quick"), metric="tokens_per_s", margin=0.05, level=level_of(12)
+    )
+
+    assert found.verdict == "slower" and verdict_word(found) == "lower" and found.direction.rises
+    assert found.effect == pytest.approx(-0.5, abs=0.01) and found.low < found.effect < found.high < 0
+    assert found.in_time().effect == pytest.approx(1.0, abs=0.02) and times_text(found) == "2x slower"
 
 
 def test_a_side_of_few_trials_that_scatter_more_is_not_hidden_by_the_other():

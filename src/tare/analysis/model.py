@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from tare.base.declare import STEP, declared, learnt
@@ -289,6 +290,17 @@ class Comparison:
         """By how much the level is worse, positive where it is: the sign of a rate is turned round."""
         return None if self.effect is None else -self.effect if self.direction.rises else self.effect
 
+    def inverse(self) -> Comparison:
+        """Of one over the metric: half the rate is twice the time. The verdict is the same."""
+        low, high = (None if end is None else _inverse(end) for end in (self.high, self.low))
+        way = replace(self.direction, rises=not self.direction.rises)
+        effect = None if self.effect is None else _inverse(self.effect)
+        return replace(self, effect=effect, low=low, high=high, direction=way)
+
+    def in_time(self) -> Comparison:
+        """Of a rate the effect on the time that its work takes, of all else as it is."""
+        return self.inverse() if self.direction.rises else self
+
     @property
     def sure(self) -> bool:
         """Whether there is surely a difference: the interval leaves out zero, the effect is above the A/A floor, and
@@ -302,6 +314,11 @@ class Comparison:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def _inverse(effect: float) -> float:
+    """An interval with little freedom may reach down to -1, and its inverse further than a float does."""
+    return -effect / (1 + effect) if effect > -1 else sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True)

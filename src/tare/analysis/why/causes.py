@@ -116,17 +116,18 @@ class Answer:
         """What is left without all that was found, against the other side; None where nothing was removed."""
         lefts = [each.left for each in self.tried if each.outcome in ("the cause", "a part") and each.left is not None]
         known = [each for each in (*lefts, self.cured) if each is not None and each.effect is not None]
-        return min(known, key=lambda each: each.effect or 0.0, default=None)
+        return min(known, key=lambda each: each.in_time().effect or 0.0, default=None)
 
     @property
     def explained(self) -> bool:
         """Whether nothing beyond the margin is left without the causes."""
         if any(each.outcome == "the cause" or (each.same and each.outcome == "a part") for each in self.tried):
             return True
-        rest = self.remainder
-        if rest is None or rest.effect is None or not self.total.effect or self.total.effect <= 0:
+        rest = None if self.remainder is None else self.remainder.in_time()
+        whole = self.total.in_time().effect
+        if rest is None or rest.effect is None or not whole or whole <= 0:
             return False
-        small = math.log1p(rest.effect) <= (1 - _MOST) * math.log1p(self.total.effect)
+        small = math.log1p(rest.effect) <= (1 - _MOST) * math.log1p(whole)
         return _is_gone(rest) or (small and not _is_surely_left(rest))
 
     @property
@@ -134,7 +135,7 @@ class Answer:
         """Whether more blocks may show a cost: up to half of the most, and beyond it where there seems to be one."""
         if self.total.verdict != "cannot_tell":
             return False
-        seems = (self.total.effect or 0.0) > self.total.margin
+        seems = (self.total.in_time().effect or 0.0) > self.total.margin
         return self.total.n < (self.most if seems else self.most // 2)
 
     def open_for(self, causes: Sequence[str]) -> list[str]:
@@ -154,7 +155,7 @@ class Answer:
         if tried.outcome == "not it":
             return False
         removed = tried.removed
-        seems = removed is not None and (removed.effect or 0.0) < -removed.margin
+        seems = removed is not None and (removed.in_time().effect or 0.0) < -removed.margin
         small = tried.share_high is not None and tried.share_high < _SMALL
         return tried.blocks < (self.most if seems and not small else self.most // 2)
 
@@ -423,7 +424,8 @@ def _tried(
     same: bool,
 ) -> Tried:
     removed, left, brought = three
-    outcome = _outcome(removed, left, brought, base, share, total.margin)
+    timed = [None if each is None else each.in_time() for each in three]
+    outcome = _outcome(timed[0], timed[1], timed[2], base.in_time(), share, total.margin)
     if same and outcome == "a part":
         outcome = "the cause"
     if outcome == "the cause" and not alone:

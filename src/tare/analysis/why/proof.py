@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -158,11 +158,12 @@ class Table:
         shift = self.shift(ours, theirs)
         reach = None if shift is None else shift.interval(level)
         low, high = (None, None) if reach is None else (_share_of(reach[0]), _share_of(reach[1]))
-        sign = -1.0 if direction_of(metric).rises else 1.0  # half the rate is twice the time
+        direction = direction_of(metric)
+        sign = -1.0 if direction.rises else 1.0  # half the rate is twice the time
         blocks = [{each.block for each in self._trials if each.side == side} for side in (ours, theirs)]
         values = [[math.exp(sign * each.log) for each in self._trials if each.side == side] for side in (ours, theirs)]
         medians = [median_estimate(each) if each else None for each in values]
-        return Comparison(
+        found = Comparison(
             metric=metric,
             level=names[0],
             against=names[1],
@@ -178,8 +179,10 @@ class Table:
             confidence=1 - level,
             ours=medians[0],
             theirs=medians[1],
+            direction=replace(direction, rises=False),
             unit=unit,
         )
+        return found.inverse() if direction.rises else found
 
     def share(self, slow: Hashable, quick: Hashable, base: Hashable, without: Hashable, level: float) -> Share | None:
         """How much of what the slow side takes longer than the quick one goes from `base` without something."""

@@ -279,16 +279,18 @@ def _tests(each: Tried) -> tuple[str, str, str]:
     """The change with its interval; the ratio to bare metal that is left, and that it brings there, without."""
     removed = "" if each.removed is None else _ratio(each.removed)
     left, brought = (
-        "" if one is None or one.effect is None else f"{_times(one.effect)}x" for one in (each.left, each.brought)
+        "" if one is None or one.effect is None else f"{_times(one.in_time().effect or 0.0)}x"
+        for one in (each.left, each.brought)
     )
     return removed, left, brought
 
 
 def times_text(found: Comparison) -> str:
     """An effect as people say it: `2.1x slower` from half as much again on, else `12 % slower`."""
-    if found.effect is None or found.harm is None:
+    found = found.in_time()
+    if found.effect is None:
         return "not known"
-    word = "slower" if found.harm > 0 else "faster"
+    word = "slower" if found.effect > 0 else "faster"
     if abs(found.effect) >= 0.5:
         times = 1 + found.effect if found.effect > 0 else 1 / (1 + found.effect)
         return f"{times:.0f}x {word}" if times >= 10 else f"{times:.2g}x {word}"
@@ -342,7 +344,7 @@ def _marked(head: str, is_sure: bool, marked: bool) -> str:
 
 def _best_suspect(found: Answer, told: Told, marked: bool) -> Iterator[tuple[str, str]]:
     """Nobody is proved: the first who was not acquitted, without a cure that takes a protection away."""
-    if found.total.verdict != "slower" and (found.total.effect or 0.0) <= found.total.margin:
+    if found.total.verdict != "slower" and (found.total.in_time().effect or 0.0) <= found.total.margin:
         yield "Cause", "not looked for: nothing seems slower."
         return
     acquitted = {each.cause for each in found.tried if each.outcome == "not it"}
@@ -406,6 +408,7 @@ def tried_text(each: Tried, sides: tuple[str, str]) -> str:
 
 
 def _times_interval(found: Comparison) -> str:
+    found = found.in_time()
     if found.low is None or found.high is None:
         return ""
     ends = [f"{_times(end)}x" if abs(found.effect or 0) >= 0.5 else f"{end:+.1%}" for end in (found.low, found.high)]
@@ -414,13 +417,14 @@ def _times_interval(found: Comparison) -> str:
 
 def _only_together(each: Tried, other: str) -> str:
     """Where putting it on the other side brings nothing, it costs only beside something else."""
-    brought = each.brought
+    brought = None if each.brought is None else each.brought.in_time()
     if brought is None or brought.high is None or each.removed is None or brought.high >= brought.margin:
         return "."
     return f"; added to {other} it costs nothing, so it is the combination with something else that does."
 
 
 def _ratio(left: Comparison) -> str:
+    left = left.in_time()
     if left.effect is None:
         return "an unknown multiple"
     if left.low is None or left.high is None:
