@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.selection import fit_for
 from tare.analysis.work import Place, places_of
-from tare.base.errors import StudyError, TareError
+from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.rulings import Ruling
 from tare.records.model import AA_REPEAT, DEVICE, TYPE, Record, StoreTrials, grouped, usable_trials
 from tare.report.figure import level_number
@@ -192,6 +192,7 @@ class ReportData:
         if len({record.settings[DEVICE] for record in self.records if DEVICE in record.settings}) < 2:
             return None
         from tare.analysis.fleet.findings import fleet_of_records
+        from tare.analysis.fleet.random_effects import Fleet
 
         weighing, store = self.weighing, self.store
         by = None if weighing.by in (DEVICE, TYPE) else weighing.by
@@ -204,6 +205,8 @@ class ReportData:
             )  # fmt: skip
         except StudyError:  # no trial is usable: the page says so
             return None
+        except ObstacleError as error:  # no scipy: the section says so, and the rest of the report needs none
+            return Fleet(weighing.study, {}, margin or 0.0, by, (), (str(error),))
 
     @cached_property
     def usable(self) -> dict[str, list[Record]]:

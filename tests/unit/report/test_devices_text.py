@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -90,6 +91,18 @@ def test_a_fleet_of_which_nothing_is_usable_has_a_page_all_the_same() -> None:
     broken = [replace(each, state="failed", metrics={}) for each in trials(boards(3))]
 
     assert page_of(broken).devices is None
+
+
+def test_without_scipy_the_section_says_so_and_the_rest_of_the_page_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    records = trials(FLEET)
+    made = page_of(records)
+
+    assert made.devices is not None
+    (sentence,) = made.devices.sentences
+    assert sentence.startswith("how devices vary is computed with scipy: `pip install ")
+    assert "devices" not in {figure.name for figure in made.figures}
+    assert "how devices vary is computed with scipy" in render(weigh(Kept(records)), records, some.GENERATED)  # type: ignore[arg-type]
 
 
 def test_the_figure_has_every_device_and_what_holds_over_them() -> None:
