@@ -29,6 +29,7 @@ _LIBRARY = re.compile(
 )
 _VERSION = re.compile(r"^(?:__)?version(?:__)?\b[^=]*= *['\"]([^'\"]+)", re.MULTILINE)
 _PIECE_BYTES = 1 << 20
+MODULES = "TARE_MODULES"  # where it is set, the modules on disk are listed, which takes a while
 SOFTWARE = (
     "python",
     "libc",
@@ -51,7 +52,7 @@ def gather():
         "torch": torch_facts(),
         "numpy": numpy_facts(),
         "startup": start_up_files(),
-        "modules": modules_on_disk(),
+        "modules": modules_on_disk() if os.environ.get(MODULES) else None,
         "libraries": libraries(),  # last: by now they are all loaded
     }
     return {name: value for name, value in dict(launch.surroundings(), **reported).items() if value}
@@ -98,29 +99,51 @@ def modules_on_disk():
     """
     began_ns = os.stat(INSIDE).st_mtime_ns
     missing, extensions, names = {}, set(), set()
-    for folder in dict.fromkeys(os.path.abspath(folder) for folder in sys.path + [os.getcwd()]):
-        if folder.startswith(INSIDE) or not os.path.isdir(folder):
+    # Asked after the program, this process does not know the folder of the program; it may be the working folder.
+    folders = sys.path + ([os.getcwd()] if __name__ == "__main__" else [])
+    for folder in dict.fromkeys(map(os.path.abspath, folders)):
+        if folder.startswith(INSIDE):
             continue
         every = sorted(_modules_in(folder, packages_only=folder not in sys.path))
         names.update(name.split(".")[0] for name, _ in every)
         bare = [name for name, source in every if not _is_compiled(source, began_ns)]
         if bare:
             missing[folder] = "all" if len(bare) == len(every) else bare
-        for pattern in ("*.so", "*/*.so", "*/*/*.so"):
-            for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
-                extensions.add(os.path.relpath(path, folder).split(".")[0])
+        extensions.update(os.path.relpath(path, folder).split(".")[0] for path in _extensions_in(folder))
     return {"looked": True, "uncompiled": missing, "extensions": sorted(extensions), "names": sorted(names)}
 
 
 def _modules_in(folder, packages_only):
     """Name and source file of each module and package that lies directly in this folder."""
-    for name in os.listdir(folder):
-        path = os.path.join(folder, name)
-        start = os.path.join(path, "__init__.py")
-        if os.path.isfile(start):
-            yield name, start
-        elif name.endswith(".py") and not packages_only:
-            yield name, path
+    for entry in _entries(folder):
+        start = _start_of(entry)
+        if start:
+            yield entry.name, start
+        elif entry.name.endswith(".py") and not packages_only:
+            yield entry.name, entry.path
+
+
+def _extensions_in(folder, depth=2):
+    """Compiled modules in this folder and in the packages below it; folders of data are not walked."""
+    for entry in _entries(folder):
+        if entry.name.endswith(".so"):
+            yield entry.path
+        elif depth and _start_of(entry):
+            for path in _extensions_in(entry.path, depth - 1):
+                yield path
+
+
+def _entries(folder):
+    try:
+        return list(os.scandir(folder))
+    except OSError:  # it is not there, no folder, or not for this user to read
+        return []
+
+
+def _start_of(entry):
+    """The file that is run when this package is imported; None if it is no package."""
+    start = os.path.join(entry.path, "__init__.py")
+    return start if entry.is_dir() and os.path.isfile(start) else None
 
 
 def _is_compiled(source, began_ns):

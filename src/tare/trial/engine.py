@@ -54,7 +54,7 @@ from tare.trial.undo.knob import hold_controls, settle_controls
 from tare.trial.upkeep import UpkeepMeter
 from tare.trial.verdict import judge
 from tare_inside.activity import FILE as ACTIVITY_FILE
-from tare_inside.fingerprint import SOFTWARE
+from tare_inside.fingerprint import MODULES, SOFTWARE
 from tare_inside.launch import LEFT, SOURCES
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
@@ -348,6 +348,8 @@ def _place_tenant(
         unset = [word for name, value in own.items() if value is None for word in ("-u", name)]
         env = {name: value for name, value in {**job.env, **own}.items() if value is not None}
         job = replace(job, argv=(("env", *unset, *job.argv) if unset else job.argv), env=env)
+    if MODULES in os.environ:
+        job = replace(job, env={**job.env, MODULES: "1"})
     return Tenant(planned.workload, place, workdir, job, drive=None if driver is None else partial(host.spawn, driver))
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from tare_inside import fingerprint, launch
@@ -165,6 +166,8 @@ def test_modules_without_a_compiled_file_and_compiled_extensions_are_told(tmp_pa
     for name in ("early", "late", "never"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "table.so").write_bytes(b"")
     (tmp_path / "early" / "_speedups.cpython-312-x86_64-linux-gnu.so").write_bytes(b"")
     compileall.compile_dir(str(tmp_path / "early"), quiet=2)
     time.sleep(0.05)
@@ -181,4 +184,12 @@ def test_modules_without_a_compiled_file_and_compiled_extensions_are_told(tmp_pa
 
     assert found["uncompiled"][str(tmp_path)] == ["late", "never"]
     assert "early/_speedups" in found["extensions"]
+    assert not [name for name in found["extensions"] if name.startswith("data")], "no folder of data is walked"
     assert {"early", "late", "never"} <= set(found["names"])
+
+
+def test_modules_on_disk_are_listed_only_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(fingerprint.MODULES, raising=False)
+    assert "modules" not in fingerprint.gather()
+    monkeypatch.setenv(fingerprint.MODULES, "1")
+    assert fingerprint.gather()["modules"]["looked"]

@@ -8,6 +8,7 @@ A container taken apart layer by layer: the options of `tare why` for it, the ru
 from __future__ import annotations
 
 import math
+import os
 import signal
 import time
 from collections.abc import Mapping
@@ -229,10 +230,12 @@ class Trying:
     ) -> list[Record]:  # fmt: skip
         """Run a study of the other side, unless it is left out, and these platforms; what it left."""
         from tare.studies.load import from_plain
+        from tare_inside.fingerprint import MODULES
 
         sides = [self.quick.as_plain(), *platforms] if with_other else platforms
         plain, first = self.plain(stage, sides, fields), not self._known
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
+        os.environ[MODULES] = "1"  # the trials are made in this process
         outcome = run_into(study, study_text(study), self._folder / stage, enough=enough, first=first)
         with reading(self._folder / stage) as store:
             records, rehearsed = store.records(), store.rehearsals()
