@@ -54,7 +54,9 @@ def launch(argv):
     pid = _start(argv)
     looked = look_until_ended(pid) if os.environ.get("TARE_STACKS") else {}
     if os.environ.get("TARE_STOPPED"):
-        stop_until_ended(pid, os.environ["TARE_STOPPED"].split("/"))
+        import _thread
+
+        _thread.start_new_thread(stop_until_ended, (pid, argv, os.environ["TARE_STOPPED"].split("/")))
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until it is reaped, the kernel still tells what it waited for
     end_ns = now_ns()
     waited = dict(waits(read("/proc/%d/schedstat" % pid)), **looked)
@@ -98,12 +100,18 @@ def look_until_ended(pid):
     return {"sampled": seen}
 
 
-def stop_until_ended(pid, names):
-    """Stop every other process of this trial with such a name, as soon as it is there, to see what it costs."""
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+def stop_until_ended(pid, argv, names):
+    """Stop every other process of this trial with such a name, as soon as it is there, to see what it costs.
+
+    An entry point starts the command, or becomes it. A process is spared whose command line is a part of the launched
+    one, at its end. The whole one is also that of a shell that the entry point forked.
+    """
+    parts = [argv[at:] for at in range(1, len(argv))]
+    while os.path.exists("/proc/%d" % pid):
         own = stat_of(pid)[0]  # a shell may start others, and become the program
         for other, (name, _) in processes_beside().items():
-            if other != pid and name in names and name != own:
+            line = read("/proc/%d/cmdline" % other).split("\0")[:-1]
+            if other != pid and name in names and name != own and line not in parts:
                 try:
                     os.kill(other, signal.SIGSTOP)
                 except OSError:  # gone, or another user's
