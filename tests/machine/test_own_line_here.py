@@ -139,6 +139,25 @@ def test_the_container_is_theirs_and_what_runs_already_is_left_alone(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_volumes_of_another_container_are_not_written_to(engine: str, image: str, tare: Run, tmp_path: Path) -> None:
+    theirs = called(*engine.split(), "create", "--network=none", "-v", "/theirs", "-v", f"{tmp_path}:/w", image).strip()
+    try:
+        done = tare("weigh", "-o", "out", "--", *engine.split(), "run", "--volumes-from", theirs, image, "given")
+        assert containers(engine, image) == [theirs]
+    finally:
+        subprocess.run([*engine.split(), "rm", "--force", "--volumes", theirs], capture_output=True, check=False)
+
+    told = " ".join(done.stderr.split())
+    assert done.returncode == 2 and not (tmp_path / "out").exists()
+    # Podman's `inspect` lists no folder that another container has by `-v FOLDER:...`.
+    if engine == "docker":
+        assert f"{tmp_path}, which the container may write to at /w" in told
+    else:
+        assert f"--volumes-from {theirs} shares folders that podman does not list" in told
+    assert "which the container may write to at /theirs, is in no --volume" in told
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [

@@ -88,7 +88,7 @@ def taken(
     part = Own(line=text, **allowed.fields)
     own.refuse_remote(host, line)
     seen = own.look_at(host, line, part.allowed)
-    if refused := own.refusals(seen, part.allowed):
+    if refused := own.refusals(line, seen, part.allowed):
         raise StudyError("\n".join([*refused, "Nothing was run."]))
     variables = {
         name: seen.env[name] for flag in line.flags if (name := flag.setting) in seen.env and flag.name == "--env"

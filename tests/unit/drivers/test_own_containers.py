@@ -81,6 +81,22 @@ def test_a_podman_that_calls_a_service_is_refused(remote: str, is_refused: bool)
         own.refuse_remote(host, line_of(program="podman"))
 
 
+def seen_with(*mounts: Mount) -> Seen:
+    return Seen(("python",), {}, "/", mounts, "sha256:1", "", ())
+
+
+def test_a_volume_of_another_container_is_never_written_to_unasked(tmp_path: Path) -> None:
+    line = line_of(("--volume", f"{tmp_path}:/own"), ("--volumes-from", "database"))
+    seen = seen_with(Mount(str(tmp_path), "/own", True), Mount(str(tmp_path / "theirs"), "/theirs", True))
+
+    (refused,) = own.refusals(line, seen, ())
+
+    assert refused.startswith(f"{tmp_path}/theirs, which the container may write to at /theirs")
+    assert own.refusals(line, seen, {"volumes"}) == []
+    with pytest.raises(StudyError, match="theirs would be written to for real"):
+        own.on_copies(Answering(), line, seen, "/copies")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_volume_has_a_size_only_where_all_of_it_was_read(
     is_whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

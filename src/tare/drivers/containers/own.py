@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -49,6 +50,7 @@ _MADE_WITHIN_S = 1800.0  # it may fetch the image
 _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
 _PYTHONPATH = "PYTHONPATH"
+_ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 
 
 class Mount(NamedTuple):
@@ -115,7 +117,7 @@ def look_at(host: Host, line: Line, allow: Collection[str]) -> Seen:
         raise StudyError(f"the engine does not take this line, and nothing was run: {_why(made, line, {})}")
     try:
         found = _inspected(host, line.engine, name)
-        return _seen(found, _ids(host, line.engine, name, str(found["Config"].get("User") or "0")))
+        return _seen(found, line, _ids(host, line.engine, name, str(found["Config"].get("User") or "0")))
     finally:
         _remove(host, line.engine, name)
 
@@ -150,12 +152,12 @@ def _inspected(host: Host, engine: Sequence[str], name: str) -> dict[str, Any]:
     return dict(found)
 
 
-def _seen(found: Mapping[str, Any], user: str) -> Seen:
+def _seen(found: Mapping[str, Any], line: Line, user: str) -> Seen:
     config, settings = found["Config"], found["HostConfig"]
     mounts = [
         Mount(each["Source"], os.path.normpath(each["Destination"]), bool(each.get("RW")))
         for each in found.get("Mounts") or ()
-        if each.get("Source") and each.get("Type") in ("bind", "volume") and not _is_anonymous(each)
+        if each.get("Source") and each.get("Type") in ("bind", "volume") and not _is_fresh(each, line)
     ]
     wide = ["--privileged"] if settings.get("Privileged") else []
     wide += ["--pid host"] if settings.get("PidMode") == "host" else []
@@ -184,13 +186,15 @@ def _ids(host: Host, engine: Sequence[str], name: str, user: str) -> str:
     return next((f"{row[2]}:{row[3]}" for row in rows if len(row) > 3 and row[0] == wanted), "")
 
 
-def _is_anonymous(mount: Mapping[str, Any]) -> bool:
-    """Whether each container gets a fresh one, which goes with it."""
+def _is_fresh(mount: Mapping[str, Any], line: Line) -> bool:
+    """Whether each container gets one of its own, which goes with it: a volume without a name of anybody's."""
     name = str(mount.get("Name") or "")
-    return len(name) == 64 and all(sign in "0123456789abcdef" for sign in name)
+    is_named = any(name in flag.value for flag in line.flags if flag.name in _MOUNTS)
+    # One that stands in another container looks the same.
+    return _ANONYMOUS.fullmatch(name) is not None and not is_named and not line.values("--volumes-from")
 
 
-def refusals(seen: Seen, allow: Collection[str]) -> list[str]:
+def refusals(line: Line, seen: Seen, allow: Collection[str]) -> list[str]:
     """Why this container is not run: what it could do to the device, and which option allows it."""
     found = []
     if seen.open_to_device and "privileged" not in allow:
@@ -200,10 +204,20 @@ def refusals(seen: Seen, allow: Collection[str]) -> list[str]:
         )
     if "volumes" in allow:
         return found
+    if line.program == "podman" and (theirs := line.values("--volumes-from")):
+        found.append(
+            f"--volumes-from {theirs[0]} shares folders that podman does not list: --real-volumes lets the runs write "
+            "to them, or write them into the line by -v."
+        )
     total = 0
     for mount in seen.mounts:
         if _is_socket(mount.source):
             found.append(f"{mount.source} gives the container an engine or a service: --real-volumes hands it on.")
+        elif mount.writable and not any(_is_at(flag, mount) for flag in line.flags):
+            found.append(
+                f"{mount.source}, which the container may write to at {mount.target}, is in no --volume or --mount "
+                "of the line that a copy could stand in for (--volumes-from?): --real-volumes lets them write to it."
+            )
         elif mount.writable and (size := mount.size) is not None:
             total += size
         elif mount.writable:
@@ -225,19 +239,26 @@ def _is_socket(path: str) -> bool:
 
 def on_copies(host: Host, line: Line, seen: Seen, folder: str) -> Line:
     """The line with a fresh copy in place of each volume that it may write to."""
-    flags = []
+    flags, left = [], [mount for mount in seen.mounts if mount.writable]
     for flag in line.flags:
-        target, options = _target(flag) if flag.name in _MOUNTS else ("", "")
-        mount = next((each for each in seen.mounts if each.writable and each.target == target), None)
+        mount = next((each for each in left if _is_at(flag, each)), None)
         if mount is None:
             flags.append(flag)
             continue
+        left.remove(mount)
+        target, options = _target(flag)
         copy = f"{folder}/{len(flags)}"
         host.run(["mkdir", "-p", "--", folder]).checked()
         host.run(["cp", "-a", "--reflink=auto", "--", mount.source, copy], limit_s=600).checked()
         value = ":".join([copy, target, *([options] if options else [])])
         flags.append(Flag("--volume", value, (f"--volume={value}",)))
+    if left:  # options that a study takes out may leave one that was not looked at
+        raise StudyError(f"{left[0].source} would be written to for real, and real_volumes does not allow it.")
     return replace(line, flags=tuple(flags))
+
+
+def _is_at(flag: Flag, mount: Mount) -> bool:
+    return flag.name in _MOUNTS and _target(flag)[0] == mount.target
 
 
 def _target(flag: Flag) -> tuple[str, str]:

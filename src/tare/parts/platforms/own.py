@@ -93,7 +93,7 @@ class Own(Platform):
         try:
             line = read(self.line)
             own.refuse_remote(host, line)
-            refused = own.refusals(own.look_at(host, line, self.allowed), self.allowed)
+            refused = own.refusals(line, own.look_at(host, line, self.allowed), self.allowed)
         except TareError as error:
             return [obstacle("needs.engine", str(error))]
         return [obstacle("needs.option", each) for each in refused]
