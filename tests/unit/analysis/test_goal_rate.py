@@ -91,7 +91,7 @@ def test_a_known_ratio_of_the_sides_is_found_and_the_tail_is_that_at_one_rate() 
     assert found.question == "container (runc) vs bare metal, app.py"
     assert found.counts == {"planned": 80, "ok": 80}
     told = weighing_json(found)
-    assert told["comparisons"][0]["phrase"] == "slower"
+    assert told["comparisons"][0]["phrase"] == "lower"
     assert told["knees"] == [
         "goal: 99 % of the requests are answered within 300 ms; found in each block between 5 rates from 350/s to "
         "470/s. The tail is that at 350/s."

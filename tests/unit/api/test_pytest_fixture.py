@@ -17,7 +17,7 @@ def work(loops: int) -> None:
 
 
 def test_a_slower_callable_fails_the_test() -> None:
-    with pytest.raises(pytest.fail.Exception, match="new vs old"):
+    with pytest.raises(pytest.fail.Exception, match="new is slower than old"):
         weigh_and_judge(lambda: work(40_000), against=lambda: work(10_000), blocks=8)
 
 

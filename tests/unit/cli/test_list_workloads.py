@@ -30,7 +30,7 @@ def said(*words: str) -> str:
 
 @pytest.fixture(scope="module")
 def listed() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(said("--json"))
+    found: list[dict[str, Any]] = json.loads(said("--json"))["workloads"]
     return found
 
 

@@ -47,7 +47,7 @@ def test_many_answers_of_the_same_word_are_one() -> None:
     many = tuple(some.comparison(f"l{n}", verdict="slower" if n < 8 else "equivalent") for n in range(10))
     slower, equivalent = answers_of(replace(some.weighing(), comparisons=many))
     assert (slower.level, slower.word) == ("8 of 10 levels:", "slower")
-    assert slower.sentence == "l0 +1.6 %, l1 +1.6 %, l2 +1.6 % and 5 more."
+    assert slower.sentence == "l0 +1.6 % [+0.4, +2.9]; l1 +1.6 % [+0.4, +2.9]; l2 +1.6 % [+0.4, +2.9] and 5 more."
     assert equivalent.level == "2 of 10 levels:"
 
 

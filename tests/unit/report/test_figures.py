@@ -170,12 +170,12 @@ def test_no_effect_no_figure() -> None:
     ("name", "reading"),
     [
         ("normal", "The whole interval of docker lies inside the margin of ±5 %."),
-        ("slower", "docker is slower: +28.0 %."),
+        ("slower", "docker is slower: +28.0 % [+12.0, +61.0]."),
         ("cannot_tell", "docker cannot be told: the interval contains zero and exceeds the declared margin of ±5 %."),
         ("too_few", "docker cannot be told: no interval is drawn, n = 3 is too small for one."),
         (
             "several",
-            "The whole intervals of docker and runc lie inside the margin of ±5 %; gvisor is slower: +28.0 %.",
+            "The whole intervals of docker and runc lie inside the margin of ±5 %; gvisor is slower: +28.0 % [+12.0, +61.0].",
         ),
     ],
 )
@@ -185,7 +185,7 @@ def test_the_reading_under_the_effects_says_what_to_see(name: str, reading: str)
 
 def test_a_difference_below_the_noise_floor_is_not_read_as_holding_zero() -> None:
     below = some.comparison(verdict="cannot_tell", low=0.002, high=0.09, aa_floor=0.03)
-    assert "noise floor" in effects(some.weighing(comparisons=(below,))).reading
+    assert "does not exceed the difference of two runs of the same thing" in effects(some.weighing(comparisons=(below,))).reading
 
 
 def test_every_trial_is_a_sign_that_leads_to_its_row() -> None:
