@@ -9,7 +9,7 @@ import pytest
 
 from tare.figures.rederive import SealedEvidence, figures, needs_all_readings
 from tare.figures.series import channel_metrics, declared_metrics
-from tare.figures.steps import FACT, steps_from
+from tare.figures.steps import SLICES, TURNS, steps_from
 from tare.parts.protocols import Mark
 
 S = 10**9
@@ -67,8 +67,9 @@ def test_a_channel_that_declares_nothing_that_makes_sense_gives_no_metric(channe
     assert channel_metrics(seen, steps_from(seen.marks)) == {}
 
 
-def test_slices_give_none_since_a_device_has_one_series_for_all_sides():
-    seen = evidence(facts={FACT: {"windows_ns": [[0, 5 * S]]}})
+@pytest.mark.parametrize("fact", [TURNS, SLICES])
+def test_turns_and_slices_give_none_since_a_device_has_one_series_for_all_sides(fact: str):
+    seen = evidence(facts={fact: {"windows_ns": [[0, 5 * S]]}})
     assert channel_metrics(seen, steps_from(seen.marks)) == {}
 
 
