@@ -234,14 +234,16 @@ def _write(path, text):
 
 
 def _plain(data):
-    """As JSON what is made of objects with names, lists, texts and finite numbers: the module json takes longer."""
+    """As JSON objects with names, lists, texts, booleans and finite numbers: the module json takes longer."""
     if isinstance(data, dict):
         return "{%s}" % ", ".join("%s: %s" % (quoted(name), _plain(value)) for name, value in data.items())
     if isinstance(data, list):
         return "[%s]" % ", ".join(map(_plain, data))
-    if not (data is None or isinstance(data, str) or type(data) in (int, float) and abs(data) < float("inf")):
+    if data is None or isinstance(data, bool):
+        return {None: "null", True: "true", False: "false"}[data]
+    if not (isinstance(data, str) or type(data) in (int, float) and abs(data) < float("inf")):
         raise ValueError("%r cannot be written as plain JSON" % (data,))
-    return "null" if data is None else quoted(data) if isinstance(data, str) else repr(data)
+    return quoted(data) if isinstance(data, str) else repr(data)
 
 
 def wait_for_the_others(folder=None):
