@@ -12,6 +12,7 @@ import threading
 import time
 
 LEFT = "stacks.json"  # in the work folder
+CPU = "cpu_s"  # of the process; all else are functions
 BEFORE = "the interpreter's start, with *.pth files and what ran before it"
 _EVERY_S = 0.005
 _KEPT_EVERY_S = 1.0
@@ -19,14 +20,8 @@ _MOST = 400
 
 
 def start(folder):
-    """Begin, unless another interpreter of this trial has."""
-    path = os.path.join(folder, LEFT)
-    try:
-        with open(path, "x"):
-            pass
-    except OSError:
-        return
-    stacks = Stacks(path, threading.main_thread().ident)
+    """Begin. Of several interpreters the file is that of the one which used the CPU most: a launcher only waits."""
+    stacks = Stacks(os.path.join(folder, LEFT), threading.main_thread().ident)
     thread = threading.Thread(target=stacks.run, name="tare-stacks")
     thread.daemon = True
     thread.start()
@@ -73,11 +68,19 @@ class Stacks(object):
         return self._names[code]
 
     def keep(self):
+        cpu_s = time.process_time()
+        try:
+            with open(self._path) as file:
+                if json.load(file)[CPU] > cpu_s:
+                    return
+        except (OSError, ValueError, LookupError):
+            pass  # nobody was before
         first = sorted(self.whole_s, key=lambda name: -self.whole_s[name])[:_MOST]
         found = {name: [round(self.own_s.get(name, 0.0), 4), round(self.whole_s[name], 4)] for name in first}
-        with open(self._path + ".half", "w") as file:
-            json.dump(found, file)
-        os.rename(self._path + ".half", self._path)
+        half = "{}.{}".format(self._path, self._pid)
+        with open(half, "w") as file:
+            json.dump(dict(found, **{CPU: cpu_s}), file)
+        os.rename(half, self._path)
 
     def end(self, thread):
         if os.getpid() != self._pid:  # a fork, which has no such thread

@@ -29,6 +29,7 @@ def looked_at(folder: Path, program: str) -> dict[str, list[float]]:
     }  # fmt: skip
     subprocess.run([sys.executable, str(folder / "program.py")], env=env, check=True)
     found: dict[str, list[float]] = json.loads((folder / "stacks.json").read_text())
+    assert found.pop("cpu_s")
     return found
 
 
@@ -39,6 +40,15 @@ def test_seconds_go_to_the_function_and_to_whoever_called_it(tmp_path: Path) -> 
     assert 0.5 < found["program.py:outer"][1] < 1.0
     assert found["program.py:outer"][0] < 0.4 < found["program.py:<module>"][1]
     assert all(own < 0.1 for name, (own, _) in found.items() if "stacks.py" in name)
+
+
+def test_of_a_launcher_and_its_child_the_one_that_works_is_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(PROGRAM.replace("0.4", "1.0"))
+    launcher = "import subprocess, sys\ndef wait(): subprocess.run([sys.executable, sys.argv[0][:-10] + 'child.py'])\n"
+    found = looked_at(tmp_path, launcher + "wait()\n")
+
+    assert found["child.py:busy"][0] > 0.5
+    assert "program.py:wait" not in found
 
 
 def test_what_a_program_left_that_ends_at_once_is_kept(tmp_path: Path) -> None:
