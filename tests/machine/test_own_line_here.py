@@ -163,6 +163,12 @@ def test_volumes_of_another_container_are_not_written_to(engine: str, image: str
     [
         (["--privileged"], "--privileged let the container change this device itself: --allow-privileged"),
         (["--pid", "host"], "--pid host let the container change this device itself"),
+        (
+            ["--cap-add", "SYS_TIME", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"],
+            "tare: --cap-add SYS_TIME let the container change this device itself",
+        ),
+        (["--ipc", "host", "--uts", "host"], "tare: --ipc host let the container change"),
+        (["--device-cgroup-rule", "c 42:* rmw"], "tare: --device-cgroup-rule 'c 42:* rmw' let the container change"),
         (["-v", "{socket}:/var/run/docker.sock"], "gives the container an engine or a service: --real-volumes"),
         (["--entrypoint", "/only/in/the/image"], "bare metal cannot run `/only/in/the/image given`"),
         (["--no-such-option"], "has no option --no-such-option"),

@@ -45,7 +45,7 @@ line_options: Option = as_one(
     click.option("--real-volumes", is_flag=True,
                  help="The line's volumes are written to for real; else a copy of them in each trial."),
     click.option("--allow-privileged", is_flag=True,
-                 help="Run a line with --privileged, --pid host or --device, which can change this device."),
+                 help="Run a line that can change this device: --privileged, --pid host, --device, --cap-add..."),
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ import secrets
 import stat
 import tempfile
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -46,6 +46,10 @@ _OWN = (  # what belongs to the one container that they run, or to their termina
 _OF_NETWORKS = ("--network", "--net", "--link", "--ip", "--ip6", "--link-local-ip", "--mac-address", "--network-alias",
                 "--net-alias")  # fmt: skip
 _MOUNTS = ("--volume", "--mount")
+_CHANGE_DEVICE = {  # its clock, modules, memory, kernel log, audit, security, kernel and files
+    "ALL", "SYS_ADMIN", "SYS_TIME", "SYS_MODULE", "SYS_RAWIO", "SYSLOG", "AUDIT_CONTROL", "MAC_ADMIN", "BPF",
+    "SYS_BOOT", "DAC_READ_SEARCH",
+}  # fmt: skip
 _MADE_WITHIN_S = 1800.0  # it may fetch the image
 _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
@@ -159,9 +163,6 @@ def _seen(found: Mapping[str, Any], line: Line, user: str) -> Seen:
         for each in found.get("Mounts") or ()
         if each.get("Source") and each.get("Type") in ("bind", "volume") and not _is_fresh(each, line)
     ]
-    wide = ["--privileged"] if settings.get("Privileged") else []
-    wide += ["--pid host"] if settings.get("PidMode") == "host" else []
-    wide += [f"--device {each['PathOnHost']}" for each in settings.get("Devices") or ()]
     return Seen(
         argv=(found["Path"], *(found.get("Args") or ())),
         env=dict(each.split("=", 1) for each in config.get("Env") or () if "=" in each),
@@ -169,8 +170,28 @@ def _seen(found: Mapping[str, Any], line: Line, user: str) -> Seen:
         mounts=tuple(mounts),
         image=str(found["Image"]),
         user=user,
-        open_to_device=tuple(wide),
+        open_to_device=tuple(_open_to_device(settings, line)),
     )
+
+
+def _open_to_device(settings: Mapping[str, Any], line: Line) -> Iterator[str]:
+    """The options by which it could change the device or other programs; seccomp and AppArmor switched off, SYS_PTRACE,
+    and the device's names (--uts, --cgroupns, --userns) alone do not let it."""
+    if settings.get("Privileged"):
+        yield "--privileged"  # all capabilities with it
+    else:
+        added = {str(each).upper().removeprefix("CAP_") for each in settings.get("CapAdd") or ()}
+        risky = _CHANGE_DEVICE | ({"NET_ADMIN"} if settings.get("NetworkMode") == "host" else set())
+        yield from (f"--cap-add {each}" for each in sorted(added & risky))
+    if settings.get("PidMode") == "host":
+        yield "--pid host"
+    if "host" in (settings.get("IpcMode"), *line.values("--ipc")):  # Podman's `inspect` calls it "shareable"
+        yield "--ipc host"
+    yield from (f"--device {each['PathOnHost']}" for each in settings.get("Devices") or ())
+    yield from (f"--device-cgroup-rule {rule!r}" for rule in line.values("--device-cgroup-rule"))  # Podman lists none
+    for option in line.values("--security-opt"):
+        if option.partition("=")[0] in ("systempaths", "unmask"):  # /proc/sys is written to
+            yield f"--security-opt {option}"
 
 
 def _ids(host: Host, engine: Sequence[str], name: str, user: str) -> str:

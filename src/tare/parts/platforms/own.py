@@ -62,7 +62,7 @@ class Own(Platform):
     """The runs write to the line's volumes for real, and get its sockets; else to a copy in each trial."""
 
     allow_privileged: bool = False
-    """Run it even if it is privileged, sees the device's processes, or has devices."""
+    """Run it even if it is privileged, sees the device's processes or memory, has devices, or may change the device."""
 
     def __hash__(self) -> int:
         return hash(json.dumps(self.fields(), sort_keys=True))  # the default cannot hash `env`
