@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -95,6 +96,25 @@ def test_a_volume_of_another_container_is_never_written_to_unasked(tmp_path: Pat
     assert own.refusals(line, seen, {"volumes"}) == []
     with pytest.raises(StudyError, match="theirs would be written to for real"):
         own.on_copies(Answering(), line, seen, "/copies")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "is_writable", "is_refused"),
+    [("docker.sock", False, True), ("docker.sock", True, True), ("any", False, True), ("any", True, False)],
+)
+def test_a_folder_that_hands_on_a_socket_is_refused(
+    name: str, is_writable: bool, is_refused: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "run" / "in").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("run")  # as /var/run is
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "run" / "in" / name))
+        line, mount = line_of(("--volume", f"{tmp_path}/link:/run")), Mount(f"{tmp_path}/link", "/run", is_writable)
+
+        refused = own.refusals(line, seen_with(mount), ())
+
+    wrong = f"{tmp_path}/run/in/{name} gives the container an engine or a service: --real-volumes hands it on."
+    assert refused == ([wrong] if is_refused else [])
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -16,10 +16,12 @@ import secrets
 import stat
 import tempfile
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -50,6 +52,9 @@ _CHANGE_DEVICE = {  # its clock, modules, memory, kernel log, audit, security, k
     "ALL", "SYS_ADMIN", "SYS_TIME", "SYS_MODULE", "SYS_RAWIO", "SYSLOG", "AUDIT_CONTROL", "MAC_ADMIN", "BPF",
     "SYS_BOOT", "DAC_READ_SEARCH",
 }  # fmt: skip
+_ENGINES = ("/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock")
+_ENGINE_NAMES = {Path(each).name for each in _ENGINES}
+_MOST_LOOKED_AT = 10_000  # entries of a volume
 _MADE_WITHIN_S = 1800.0  # it may fetch the image
 _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
@@ -232,8 +237,8 @@ def refusals(line: Line, seen: Seen, allow: Collection[str]) -> list[str]:
         )
     total = 0
     for mount in seen.mounts:
-        if _is_socket(mount.source):
-            found.append(f"{mount.source} gives the container an engine or a service: --real-volumes hands it on.")
+        if socket := _socket_in(mount):
+            found.append(f"{socket} gives the container an engine or a service: --real-volumes hands it on.")
         elif mount.writable and not any(_is_at(flag, mount) for flag in line.flags):
             found.append(
                 f"{mount.source}, which the container may write to at {mount.target}, is in no --volume or --mount "
@@ -251,9 +256,27 @@ def refusals(line: Line, seen: Seen, allow: Collection[str]) -> list[str]:
     return found
 
 
-def _is_socket(path: str) -> bool:
+def _socket_in(mount: Mount) -> str:
+    """A socket that it hands on, looked for in its first folders from the top; in a copy only an engine's is missed."""
+    top = Path(mount.source).resolve()
+    if _is_socket(top):
+        return mount.source
+    known = (path for path in map(Path, _ENGINES) if path.resolve().is_relative_to(top) and _is_socket(path))
+    folders, left = deque([str(top)]), _MOST_LOOKED_AT
+    while folders and left > 0:
+        with suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in islice(entries, left):
+                left -= 1
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif (not mount.writable or entry.name in _ENGINE_NAMES) and _is_socket(Path(entry.path)):
+                    return entry.path
+    return str(next(known, ""))
+
+
+def _is_socket(path: Path) -> bool:
     try:
-        return stat.S_ISSOCK(Path(path).stat().st_mode)
+        return stat.S_ISSOCK(path.lstat().st_mode)
     except OSError:
         return False
 
