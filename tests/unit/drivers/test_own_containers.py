@@ -16,6 +16,7 @@ from tare.base.host import Completed, Job, LocalHost, Site
 from tare.drivers.containers import own
 from tare.drivers.containers.line import Flag, Line
 from tare.drivers.containers.own import Mount, OwnPlace, Seen
+from tare.parts.platforms.own import not_honoured
 
 
 class Answering:
@@ -115,6 +116,14 @@ def test_a_folder_that_hands_on_a_socket_is_refused(
 
     wrong = f"{tmp_path}/run/in/{name} gives the container an engine or a service: --real-volumes hands it on."
     assert refused == ([wrong] if is_refused else [])
+
+
+def test_what_the_container_has_anyway_is_not_called_left_out() -> None:
+    kept = line_of(("--network", "none"), ("--restart", "no"), ("--detach", "false"))
+    away = line_of(("--network", "host"), ("--restart", "always"), ("--detach", "true"))
+
+    assert not_honoured(kept, {}) == []
+    assert not_honoured(away, {}) == list(away.flags)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -23,6 +23,7 @@ from tare.drivers.containers.line import Flag, Line, parsed
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover, Platform
 
+_AS_IS = {"--network": "none", "--net": "none", "--restart": "no"}  # what the container has anyway
 _NOTES = "own"  # in the state folder: which engine has the container of a site
 
 
@@ -140,7 +141,7 @@ def _allowed(fields: Mapping[str, Any]) -> set[own.Allow]:
 
 def not_honoured(line: Line, fields: Mapping[str, Any]) -> list[Flag]:
     """The options of the line that a container with these fields does not have."""
-    return own.left_out(line, _allowed(fields))
+    return [flag for flag in own.left_out(line, _allowed(fields)) if flag.is_on and flag.value != _AS_IS.get(flag.name)]
 
 
 @cache
