@@ -9,6 +9,7 @@ import pytest
 from pretend_h200 import put_in
 from tare.base.errors import DeviceLost, TareError
 from tare.base.host import LocalHost
+from tare.base.installed import pip_install
 from tare.drivers import nvidia
 from tare.testing import FakeHost
 
@@ -92,7 +93,7 @@ def test_no_nvidia_ml_py_is_a_sentence_that_says_what_to_install(monkeypatch):
     monkeypatch.setattr(nvidia, "_opened", {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    assert "[nvidia]'`" in nvidia.trouble(LocalHost())
+    assert f"`{pip_install('nvidia')}`" in nvidia.trouble(LocalHost())
 
 
 def test_a_driver_without_a_gpu_is_a_sentence(library):

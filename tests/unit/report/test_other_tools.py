@@ -21,6 +21,7 @@ from click.testing import CliRunner
 import some_weighings as some
 from tare.analysis.weighing import weigh
 from tare.base.errors import ObstacleError, StudyError
+from tare.base.installed import pip_install
 from tare.cli import report, tare
 from tare.records.store import Store
 from tare.report import other_tools
@@ -274,7 +275,7 @@ def test_without_its_library_the_command_names_the_extra(
     monkeypatch.setattr(report, "reading", lambda store: pytest.fail("it was read before"))
     done = CliRunner().invoke(tare, ["report", str(PACK), "--format", name, "-o", str(tmp_path / "runs")])
     assert isinstance(done.exception, ObstacleError)
-    assert f"[{name}]" in str(done.exception)
+    assert f"`{pip_install(name)}`" in str(done.exception)
     assert not (tmp_path / "runs").exists()
 
 

@@ -16,6 +16,7 @@ from docker.errors import APIError
 from small_linux import SmallLinux
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Completed, LocalHost
+from tare.base.installed import pip_install
 from tare.drivers.containers import engine
 from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
@@ -110,7 +111,7 @@ def test_asking_for_obstacles_starts_nothing():
 def test_without_the_sdk_the_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "docker", None)
 
-    assert any("[docker]'`" in sentence for sentence in map(str, engine.own_obstacles(FakeHost())))
+    assert any(f"`{pip_install('docker')}`" in sentence for sentence in map(str, engine.own_obstacles(FakeHost())))
 
 
 def test_starting_takes_the_engine_that_is_there(monkeypatch, tmp_path):
