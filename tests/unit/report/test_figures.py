@@ -185,7 +185,10 @@ def test_the_reading_under_the_effects_says_what_to_see(name: str, reading: str)
 
 def test_a_difference_below_the_noise_floor_is_not_read_as_holding_zero() -> None:
     below = some.comparison(verdict="cannot_tell", low=0.002, high=0.09, aa_floor=0.03)
-    assert "does not exceed the difference of two runs of the same thing" in effects(some.weighing(comparisons=(below,))).reading
+    assert (
+        "does not exceed the difference of two runs of the same thing"
+        in effects(some.weighing(comparisons=(below,))).reading
+    )
 
 
 def test_every_trial_is_a_sign_that_leads_to_its_row() -> None:
