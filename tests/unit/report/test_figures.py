@@ -175,7 +175,8 @@ def test_no_effect_no_figure() -> None:
         ("too_few", "docker cannot be told: no interval is drawn, n = 3 is too small for one."),
         (
             "several",
-            "The whole intervals of docker and runc lie inside the margin of ±5 %; gvisor is slower: +28.0 % [+12.0, +61.0].",
+            "The whole intervals of docker and runc lie inside the margin of ±5 %; "
+            "gvisor is slower: +28.0 % [+12.0, +61.0].",
         ),
     ],
 )
