@@ -37,8 +37,8 @@ def printed(*words: str) -> str:
 
 
 def test_the_energy_of_a_kept_store_is_in_the_unit_of_its_interval() -> None:
-    """Its table has joules; the interval reaches to kilojoules."""
-    text = printed("analyse", "energy", str(KEPT / "h200" / "s0-container-tax.tare"))
+    """It has sides of enough trials for an interval."""
+    text = printed("analyse", "energy", str(KEPT / "h200" / "s3-pipeline.tare"))
     assert PAIR.search(text)
     assert outside(text) == []
 
