@@ -28,7 +28,7 @@ for step in range(100):
     marks.end("step", step)
 found = {"steps": 8, "window_s": 0.04, "busy_share": 0.25, "between_share": 0.05, "idle_share": 0.7, "copy_s": 0.0,
          "idle_for": {"launch": 0.6, "sync": 0.1, "data": 0.0}, "kernels": 57.0, "pageable_copies": 0.0,
-         "synchronising": {"cudaStreamSynchronize": 1.0}}
+         "synchronising": {"cudaStreamSynchronize": 1.0}, "step_s": 0.005, "launches": 57.0}
 with open(os.path.join(os.path.dirname(os.environ["TARE_MARKS"]), "gpu.json"), "w") as file:
     json.dump(found, file)
 """
@@ -56,6 +56,9 @@ def test_a_run_ends_in_a_verdict_with_a_gpu_line(tmp_path: Path, monkeypatch: py
     assert record.metrics["warm_up_steps"] == 23  # up to the window's end
     assert record.metrics["gpu_busy_share"] == 0.25
     assert record.metrics["gpu_memory_bytes"] == 644939776
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("GPU, ")]
+    told = subprocess.run(
+        [sys.executable, "-m", "tare.cli", "compare", "-v", str(store)], capture_output=True, text=True, check=False
+    )
+    (line,) = [line for line in told.stdout.splitlines() if line.startswith("GPU, ")]
     assert "busy 25" in line
     assert "launch-bound" in done.stdout

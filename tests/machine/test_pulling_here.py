@@ -162,4 +162,4 @@ def test_a_fetched_image_is_weighed_with_the_code_that_is_in_it(registry, tmp_pa
     assert printed == {registry.name}
     sides = [json.loads(path.read_text()) for path in (tmp_path / "store" / "trials").glob("*/record.json")]
     assert {side["settings"]["platform"] for side in sides} == {"bare", "docker"}
-    assert done.stdout.startswith("container (docker) vs bare metal")
+    assert done.stdout.startswith("Cannot tell whether docker is slower or faster than bare")

@@ -78,7 +78,7 @@ def test_levels_of_one_script_run_under_their_labels_and_what_they_print_is_show
     done = warm_tare.run("run", "study.yaml", "-o", "store", "--verbose", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "runc | batch 16\n" in done.stderr
-    assert "mine, batch 8 on bare metal" in done.stdout
+    assert "batch 8 in runc and batch 16 in runc" in " ".join(done.stdout.split())
     with Store.open(folder / "store") as store:
         printed = {(each.settings["workload.batch"], store.output(each.trial, 1)[0]) for each in store.records()}
     assert printed == {(16, "batch 16\n"), (8, "batch 8\n")}

@@ -187,7 +187,8 @@ def compared(folder: Path, text: str, blocks: int, **planted: bool) -> str:
     }
     (folder / "study.yaml").write_text(json.dumps(study))
     done = warm_tare.run("run", "study.yaml", "-o", "store", cwd=folder)
-    return " ".join((done.stdout + done.stderr).split())
+    long = warm_tare.run("compare", "-v", "store", cwd=folder)
+    return " ".join((done.stdout + done.stderr + long.stdout).split())
 
 
 @pytest.mark.machine("runc", "root")

@@ -36,6 +36,8 @@ EXIT_CODES = {  # a contract: docs/reference/promises.md; each has a test in tes
     2: "wrong input",
     3: "not possible here",
     4: "bad store",
+    68: "device refused",
+    69: "device unreachable",
     70: "device NOT restored",
     75: "in use",
     77: "needs root",

@@ -101,10 +101,10 @@ def test_an_edited_number_on_a_page_is_found_and_written_back(results):
     page = results / "page.md"
     whole = page.read_text()
     line = next(number for number, text in enumerate(whole.splitlines(), 1) if "990 MHz" in text)
-    page.write_text(whole.replace("130 W", "120 W"))
+    page.write_text(whole.replace("128 W", "120 W"))
     said = problems(results)
-    assert f"page.md:{line}: `tare analyse energy h200/energy.tare` prints 'GPU 990 MHz   130 W" in said
-    assert "130 W" not in page.read_text()
+    assert f"page.md:{line}: `tare analyse energy h200/energy.tare` prints 'GPU 990 MHz   128 W" in said
+    assert "128 W" not in page.read_text()
     tare("store", "verify", str(results), "--write")
     assert page.read_text() == whole
 
@@ -281,7 +281,7 @@ def test_many_processes_say_the_same_as_one(results):
     recorded_stores.unpacked(recorded_stores.IDLE, results / "idle")
     (next((results / "idle" / "trials").iterdir()) / "out.txt").write_text("edited")
     page = results / "page.md"
-    page.write_text(page.read_text().replace("130 W", "120 W") + "<!-- tare show none.tare -->\n<!-- /tare -->\n")
+    page.write_text(page.read_text().replace("128 W", "120 W") + "<!-- tare show none.tare -->\n<!-- /tare -->\n")
     one, many = (in_processes(results, cores) for cores in (1, 3))
     assert one == many
     assert "none.tare: no such" in one[2] and "out.txt: it has 6 bytes" in one[2]
