@@ -61,4 +61,4 @@ def test_a_run_ends_in_a_verdict_with_a_gpu_line(tmp_path: Path, monkeypatch: py
     )
     (line,) = [line for line in told.stdout.splitlines() if line.startswith("GPU, ")]
     assert "busy 25" in line
-    assert "launch-bound" in done.stdout
+    assert "launch-bound" in told.stdout
