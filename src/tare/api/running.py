@@ -245,7 +245,7 @@ def _least_s(probe: Part, period_s: float) -> float:
 
 def _is_ours(probe: type[Part]) -> bool:
     """Someone else's probe may well tell power; of ours it is known."""
-    return probe.__module__.startswith("tare.parts.")
+    return probe.__module__.startswith("tare.")
 
 
 def refuse_without_power(study: Study) -> None:

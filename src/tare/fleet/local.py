@@ -25,7 +25,6 @@ from tare.base.host import Host
 from tare.base.rulings import Ruling, obstacle
 from tare.base.sides import side_of
 from tare.base.text import count_text, duration_text, printed_text, telling_lines, time_text
-from tare.drivers.tracing import tracefs
 from tare.figures.evidence import THRESHOLDS
 from tare.parts.protocols import Probe
 from tare.plan.matrix import UNSEEN_FACTOR, Length, Trial, followed_limit_s, length_of, place, rehearsals, with_limit
@@ -41,7 +40,7 @@ from tare.trial.tenants import is_starting
 from tare.trial.turns import run_in_turns
 from tare.trial.undo.guardian import Guardian
 from tare.trial.undo.journal import Journal
-from tare.trial.undo.restoration import restore
+from tare.trial.undo.restoration import left_by_dead_probes, restore
 
 LEAST_DESCRIPTORS = 64  # a run on bare metal takes 22
 FINISHING = "finishing this trial; press Ctrl-C again to stop it now."
@@ -131,7 +130,7 @@ def owned_device(host: Host, watcher: Watcher, run: str, wait_s: float = 0.0) ->
 
 def put_back_all(host: Host, journal: Journal, scratch: Path, watcher: Watcher) -> None:
     """The journal is the truth about what is left on the device; if it cannot be emptied, nothing more may run."""
-    for sentence in tracefs.remove_dead(host):
+    for sentence in left_by_dead_probes(host):
         watcher.note(sentence)
     if not journal.pending():
         return

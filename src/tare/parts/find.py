@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from functools import cache
 from typing import Literal, TypeAlias
 
+from tare.base import rooms
 from tare.base.errors import StudyError, did_you_mean
 from tare.parts.protocols import Cause, Control, Part, Platform, Probe, Workload
 from tare_inside import named
@@ -23,25 +23,25 @@ KINDS: dict[Kind, type[Part]] = {
 
 def names(kind: Kind) -> list[str]:
     """Every part of this kind that can be named here, sorted; none of them is imported."""
-    return sorted({*named.modules(f"tare.parts.{kind}"), *_theirs(kind, tuple(sys.path))})
+    return sorted({*_ours(kind), *rooms.entry_points(kind, tuple(sys.path))})
 
 
-@cache
-def _theirs(kind: Kind, path: tuple[str, ...]) -> frozenset[str]:
-    """Parts of other packages on this path; to look through all packages takes longer than the rest of a look-up."""
-    return frozenset(entry.name for entry in importlib.metadata.entry_points(group=f"tare.{kind}"))
+def _ours(kind: Kind) -> dict[str, str]:
+    """Name -> the package that it lies in: of the core's parts, and of those of rooms."""
+    return {name: package for package in rooms.packages(f"parts.{kind}") for name in named.modules(package)}
 
 
 def find(kind: Kind, name: str) -> type[Part]:
     """The class of the part called `name`; only that part's file is imported."""
     if name not in names(kind):
         raise StudyError(unknown(kind, name))
-    if name not in named.modules(f"tare.parts.{kind}"):
+    package = _ours(kind).get(name)
+    if package is None:
         return _called(name, _from_entry_point(kind, name))
-    found = named.load(f"tare.parts.{kind}", name)
+    found = named.load(package, name)
     if isinstance(found, type):  # of a file that several share
         if not issubclass(found, KINDS[kind]):
-            where = f"{found.__module__}.{found.__name__}, which SHARED of tare.parts.{kind} names,"
+            where = f"{found.__module__}.{found.__name__}, which SHARED of {package} names,"
             raise StudyError(f"{name!r}: {where} is not a {KINDS[kind].__name__}: derive it from that class.")
         return _called(name, found)
     for value in vars(found).values():

@@ -327,6 +327,21 @@ class Probe(Part):
     may_block: ClassVar[bool] = True
     """Whether a read can take long or hang, as hardware may: then it is read in a thread of its own."""
 
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        """What it has made on this host and is still there, of living runs and dead ones; nothing is changed."""
+        return []
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        """Remove what a dead run made under this name, one of its `leftovers`; nothing there is no error."""
+        return None
+
+    @classmethod
+    def after_dead_run(cls, host: Host) -> list[str]:
+        """Remove what dead runs left and no journal names; a sentence for each."""
+        return []
+
     @abstractmethod
     def obstacles(self, host: Host) -> list[Ruling]: ...
 

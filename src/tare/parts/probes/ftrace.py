@@ -64,7 +64,7 @@ from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, SizeBytes
 from tare.drivers.tracing import tracefs
-from tare.parts.protocols import Feed, Reading, Recorder, Table
+from tare.parts.protocols import Feed, Leftover, Reading, Recorder, Table
 
 Family: TypeAlias = Literal["writeback", "block", "faults", "sched", "syscalls"]
 
@@ -108,6 +108,19 @@ class Ftrace(Recorder):
 
     limit: SizeBytes = 4 << 30
     """The trace ends early where its raw files get larger than this."""
+
+    @classmethod
+    def leftovers(cls, host: Host) -> list[Leftover]:
+        """The trace instances of all probes of this file."""
+        return tracefs.leftovers(host)
+
+    @classmethod
+    def sweep(cls, host: Host, name: str) -> None:
+        tracefs.sweep(host, name)
+
+    @classmethod
+    def after_dead_run(cls, host: Host) -> list[str]:
+        return tracefs.remove_dead(host)
 
     def obstacles(self, host: Host) -> list[Ruling]:
         if found := tracefs.obstacles(host):

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tare.base import processes
-from tare.base.errors import BusyError, NotRestoredError, TareError
+from tare.base.errors import BusyError, NotRestoredError, StudyError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.processes import Mount, Owner, boot_id, mounts
@@ -26,10 +26,9 @@ from tare.drivers.cgroups.tree import resume_all
 from tare.drivers.containers.oci import STATE
 from tare.drivers.power import named_mode
 from tare.drivers.storage import placing
-from tare.drivers.tracing import tracefs
 from tare.parts import find as parts
 from tare.parts.find import find, names
-from tare.parts.protocols import Control, Json, Leftover, Platform
+from tare.parts.protocols import Control, Json, Leftover, Platform, Probe
 from tare.trial.device import device_id, trusted_owners
 from tare.trial.tenants import remove_folders
 from tare.trial.undo.journal import FILE, Entry, Journal, KnobEntry, SiteEntry, Stamp
@@ -112,7 +111,7 @@ def restore(
         notes += waited
         outcomes += late
     if not plan_only:
-        outcomes += [Outcome("swept", sentence) for sentence in tracefs.remove_dead(host)]  # the last step (D4)
+        outcomes += [Outcome("swept", sentence) for sentence in left_by_dead_probes(host)]  # the last step (D4)
         journal.compact()
     return _summed([*outcomes, *refused], notes)
 
@@ -337,6 +336,22 @@ def leftovers_by_platform(host: Host) -> dict[str, list[Leftover]]:
     return {name: things for name, things in found.items() if things}
 
 
+def left_by_dead_probes(host: Host) -> list[str]:
+    """Remove what probes of dead runs left outside of any site; a sentence for each thing."""
+    return [sentence for probe in _probes() for sentence in probe.after_dead_run(host)]
+
+
+def _probes() -> Iterator[type[Probe]]:
+    """Every probe; one of another package that cannot be loaded must not keep a device from being restored."""
+    for name in names("probes"):
+        try:
+            part = find("probes", name)
+        except (ImportError, StudyError):
+            continue
+        assert issubclass(part, Probe)
+        yield part
+
+
 def shared_leftovers(host: Host, scratch: Path) -> list[Leftover]:
     """What platforms have in common; only what lies where only we put things, or carries our mark."""
     things = []
@@ -352,7 +367,7 @@ def shared_leftovers(host: Host, scratch: Path) -> list[Leftover]:
             things.append(Leftover(site, f"the loop device {device}"))
     things += [*_processes(host), *_folders(scratch)]
     things += [Leftover(PurePosixPath(path).name, f"the folder {path}") for path in layers.aside(host)]
-    return [*things, *tracefs.leftovers(host)]
+    return [*things, *(left for probe in _probes() for left in probe.leftovers(host))]
 
 
 def owner_of(site: str, things: Sequence[Leftover], leases: Mapping[str, processes.Lease]) -> Owner | None:
@@ -494,7 +509,8 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
     tree.kill_named(host, remains.site)
     tree.remove(host, tree.own_folders(host, remains.site))
     layers.remove(host, remains.site)
-    tracefs.sweep(host, remains.site)  # before what it is mounted on goes
+    for probe in _probes():  # before what their things are mounted on goes
+        probe.sweep(host, remains.site)
     # The folders that carry exactly this name, where only we make any.
     named = [above / remains.site for above in (*sorted(Path(STATE).glob("*")), scratch)]
     own = [PurePosixPath(path) for path in named if path.is_dir() and not path.is_symlink()]
