@@ -2,6 +2,7 @@
 #   make weigh           LeNet-5 training, bare metal compared with a container; a verdict in two to three minutes
 #   make test            lint, types, import contracts and every test that this machine can run
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
+#   make dev             an environment to work on tare in: no torch, nothing for root (CONTRIBUTING.md)
 #   make bench           what tare itself costs, compared with other tools (WHAT=sampler for one part, or several)
 #   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
@@ -19,7 +20,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep bench fuzz chaos soak audit docs site dist release clean
+.PHONY: weigh test deep dev bench fuzz chaos soak audit docs site dist release clean
 
 weigh:
 	@tools/setup weigh
@@ -28,6 +29,9 @@ weigh:
 test:
 	@tools/setup test
 	@tools/test $(ARGS)
+
+dev:
+	@tools/setup dev
 
 deep:
 	@tools/setup test
