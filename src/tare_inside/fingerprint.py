@@ -212,17 +212,13 @@ def _version_file(package):
 def libraries():
     """Name and digest of the libraries in this process: the first and last MiB and the size, to stay quick."""
     found = {}
-    for path in sorted(_mapped()):
+    for path in sorted(launch.mapped()):
         name = os.path.basename(path)
         if _LIBRARY.match(name):
             digest = _digest(path)
             if digest is not None:
                 found[name] = digest
     return found
-
-
-def _mapped():
-    return {line.split()[-1] for line in launch.read("/proc/self/maps").splitlines() if "/" in line}
 
 
 def sources(begun_s):
@@ -236,7 +232,7 @@ def sources(begun_s):
     """
     site = sys.modules.get("site")
     searched = sys.path + os.environ.get("LD_LIBRARY_PATH", "").split(":") + [getattr(site, "USER_SITE", None)]
-    mapped = {path for path in _mapped() if ".so" in os.path.basename(path) or not path.startswith("/dev/")}
+    mapped = {path for path in launch.mapped() if ".so" in os.path.basename(path) or not path.startswith("/dev/")}
     paths = mapped | {sys.executable} | {getattr(each, "__file__", None) for each in list(sys.modules.values())}
     paths |= {_version_file("torch"), _version_file("numpy")}
     paths |= {os.path.dirname(path) for path in paths if path}

@@ -35,9 +35,11 @@ _ENV_NAMES = (
 )  # fmt: skip
 SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CRED", "COOKIE", "AUTH", "SESSION")
 _STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")
+MOST_TOUCHED = 10000
 _LIMITS = ("nofile", "memlock", "nproc", "stack")
 SOURCES = "software_sources"  # in the work folder: the files that a list of software came from, if there is one
 LEFT = "place.json"  # there too: what is around the process, and how those files are now
+TOUCHED = "touched.json"  # there too, of a run that is looked at: the files that it opened, mapped or imported
 BEGUN = "begun"  # there too, where the device reads along: a pipe that gets a byte just before the command is started
 
 
@@ -81,8 +83,11 @@ def launch(argv):
 
 
 def look_until_ended(pid):
-    """Seconds by what the innermost process was at, by looking at its first thread: running, or where it waits."""
-    seen, last_ns = {}, now_ns()
+    """Seconds by what the innermost process was at, by looking at its first thread: running, or where it waits.
+
+    Now and then also at the files that it has mapped and open: of a program without Python nothing else tells.
+    """
+    seen, files, last_ns, filed_ns = {}, set(), now_ns(), 0
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         time.sleep(0.005)
         inner = pid
@@ -97,7 +102,42 @@ def look_until_ended(pid):
         key, t_ns = "%s %s" % (name.partition("(")[2], at), now_ns()
         seen[key] = seen.get(key, 0.0) + (t_ns - last_ns) / 1e9
         last_ns = t_ns
+        if t_ns - filed_ns > 50000000:
+            files.update(mapped(inner))
+            files.update(opened(inner))
+            filed_ns = now_ns()
+    if os.environ.get("TARE_MARKS"):
+        keep_touched(os.path.dirname(os.environ["TARE_MARKS"]), files)
     return {"sampled": seen}
+
+
+def mapped(pid="self"):
+    """The files in a process's memory."""
+    lines = read("/proc/%s/maps" % pid).splitlines()
+    return {words[5] for words in (line.split(None, 5) for line in lines) if len(words) == 6 and words[5][0] == "/"}
+
+
+def opened(pid):
+    """The files that a process has open now."""
+    found, folder = set(), "/proc/%d/fd" % pid
+    try:
+        for name in os.listdir(folder):
+            found.add(os.readlink(os.path.join(folder, name)))
+    except OSError:  # it ended, or is another user's
+        pass
+    return found
+
+
+def keep_touched(folder, paths):
+    """Add to the list of files that this trial touched, by their real paths; also those that are not there."""
+    import json
+
+    path = os.path.join(folder, TOUCHED)
+    known = json.loads(read(path) or '{"files": []}')["files"]
+    left_out = ("/proc/", "/sys/", "/dev/", os.path.realpath(folder) + "/")
+    real = {os.path.realpath(each) for each in paths if each.startswith("/")}
+    kept = {each for each in real if not each.startswith(left_out) and each.isprintable()}
+    write_whole(path, {"files": sorted(kept.union(known))[:MOST_TOUCHED]})
 
 
 def stop_until_ended(pid, argv, names):

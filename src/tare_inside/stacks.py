@@ -1,7 +1,8 @@
 """Where a Python program spends its time, by looking at its first thread again and again: for runs that are not timed.
 
 What is left behind: seconds by function, in itself and with all that it called. A look that comes late, because
-something held the interpreter, counts for all the time since the one before.
+something held the interpreter, counts for all the time since the one before. And the files that it opened or wanted to
+open, and those of its modules.
 """
 
 import atexit
@@ -10,6 +11,8 @@ import os
 import sys
 import threading
 import time
+
+from tare_inside import launch
 
 LEFT = "stacks.json"  # in the work folder
 CPU = "cpu_s"  # of the process; all else are functions
@@ -21,7 +24,9 @@ _MOST = 400
 
 def start(folder):
     """Begin. Of several interpreters the file is that of the one which used the CPU most: a launcher only waits."""
-    stacks = Stacks(os.path.join(folder, LEFT), threading.main_thread().ident)
+    stacks = Stacks(folder, threading.main_thread().ident)
+    if hasattr(sys, "addaudithook"):  # from Python 3.8 on
+        sys.addaudithook(stacks.note_opened)
     thread = threading.Thread(target=stacks.run, name="tare-stacks")
     thread.daemon = True
     thread.start()
@@ -31,9 +36,11 @@ def start(folder):
 class Stacks(object):
     """Looks at one thread, and adds up."""
 
-    def __init__(self, path, ident):
-        self._path, self._ident, self._pid = path, ident, os.getpid()
+    def __init__(self, folder, ident):
+        self._folder, self._path = folder, os.path.join(folder, LEFT)
+        self._ident, self._pid = ident, os.getpid()
         self._over = threading.Event()
+        self._opened, self._kept = set(), 0
         self._names = {}
         self.own_s, self.whole_s = {}, {BEFORE: age_s()}
 
@@ -46,6 +53,11 @@ class Stacks(object):
             if now_s - kept_s > _KEPT_EVERY_S:
                 self.keep()
                 kept_s = now_s
+
+    def note_opened(self, event, arguments):
+        """What is opened, also where that fails: a file that is missing here may lie on the other side."""
+        if event == "open" and isinstance(arguments[0], str):
+            self._opened.add(os.path.abspath(arguments[0]))
 
     def look(self, frame, seconds):
         if frame is None:
@@ -68,6 +80,11 @@ class Stacks(object):
         return self._names[code]
 
     def keep(self):
+        modules = [getattr(each, "__file__", None) for each in list(sys.modules.values())]
+        touched = self._opened.union(each for each in modules if isinstance(each, str))
+        if len(touched) > self._kept:
+            launch.keep_touched(self._folder, touched | launch.mapped())
+            self._kept = len(touched)
         cpu_s = time.process_time()
         try:
             with open(self._path) as file:

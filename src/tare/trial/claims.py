@@ -17,7 +17,7 @@ from tare.parts.protocols import Mark, Workload
 from tare.trial.tenants import Tenant
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.fingerprint import HERE as SOURCE
-from tare_inside.launch import LEFT
+from tare_inside.launch import LEFT, TOUCHED
 from tare_inside.marks import parse as parse_marks
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
@@ -94,9 +94,10 @@ _FIELDS: Mapping[str, Mapping[str, Test]] = {
     },
     LEFT: {"env": _are(_is_text)},
     STACKS: {},
+    TOUCHED: {"files": _listed(_is_text)},
 }  # fmt: skip
 _TOGETHER = {ACTIVITY_FILE: ("busy_share", _ACTIVITY)}  # with the first all others are there
-_NO_FIGURES = (ATTACH, FINGERPRINT, LEFT, STACKS)
+_NO_FIGURES = (ATTACH, FINGERPRINT, LEFT, STACKS, TOUCHED)
 # Names of figures that are measured from outside, or made of marks; a program may not report others under them.
 _MEASURED = ("energy", "power", "cgroup", "tenant", "epoch0", "outside")
 

@@ -55,7 +55,7 @@ from tare.trial.upkeep import UpkeepMeter
 from tare.trial.verdict import judge
 from tare_inside.activity import FILE as ACTIVITY_FILE
 from tare_inside.fingerprint import MODULES, SOFTWARE
-from tare_inside.launch import LEFT, SOURCES
+from tare_inside.launch import LEFT, SOURCES, TOUCHED
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
 from tare_inside.stacks import LEFT as STACKS
@@ -91,7 +91,7 @@ AS_ROOT = Ruling(
 _MOMENTS = ("start_ns", "end_ns")
 _FACTS_LEFT = {
     "attach": claims.ATTACH, ACTIVITY_FACT: ACTIVITY_FILE, "served": SERVED, "cold_epochs": COLD_EPOCHS,
-    "stacks": STACKS,
+    "stacks": STACKS, "touched": TOUCHED,
 }  # fmt: skip
 _MUCH_OUTPUT = 64 << 10  # characters: less is not worth a fact
 

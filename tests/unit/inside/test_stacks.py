@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from urllib import parse
 
 import tare_inside
 
@@ -55,3 +56,42 @@ def test_what_a_program_left_that_ends_at_once_is_kept(tmp_path: Path) -> None:
     found = looked_at(tmp_path, PROGRAM.replace("0.4", "1.4") + "import os\nos._exit(0)\n")
 
     assert found["program.py:busy"][1] > 0.5
+
+
+OPENS = """\
+import json, time
+from urllib import parse
+try:
+    open("/missing/settings.ini")
+except OSError:
+    pass
+time.sleep(0.05)
+"""
+
+
+def test_files_that_a_program_opened_mapped_or_looked_for_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    (tmp_path / "program.py").write_text(OPENS)
+    env = {
+        **os.environ, "TARE_STACKS": "1", "TARE_MARKS": str(tmp_path / "work" / "marks.bin"),
+        "PYTHONPATH": f"{HOOKS / 'inside_site'}:{HOOKS.parent}",
+    }  # fmt: skip
+    subprocess.run([sys.executable, str(tmp_path / "program.py")], env=env, check=True)
+    found = json.loads((tmp_path / "work" / "touched.json").read_text())["files"]
+
+    assert {"/missing/settings.ini", os.path.realpath(parse.__file__), str(tmp_path / "program.py")} <= {*found}
+    assert any("libc.so" in path or "libc-" in path for path in found)
+    assert not any(path.startswith(("/proc/", "/dev/", f"{tmp_path}/work/")) for path in found)
+
+
+def test_files_of_a_program_without_python_are_seen_from_outside(tmp_path: Path) -> None:
+    held = tmp_path / "held.txt"
+    held.write_text("here")
+    (tmp_path / "work").mkdir()
+    result = tmp_path / "work" / "result.json"
+    env = {**os.environ, "TARE_STACKS": "1", "TARE_MARKS": str(result.with_name("marks.bin"))}
+    launcher = [sys.executable, str(HOOKS / "launch.py"), str(result), "--"]
+    subprocess.run([*launcher, "sh", "-c", "sleep 0.5", str(held)], env=env, stdin=held.open(), check=True)
+    found = json.loads(result.with_name("touched.json").read_text())["files"]
+
+    assert str(held) in found and any(path.endswith("/sleep") for path in found)
