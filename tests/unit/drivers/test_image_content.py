@@ -14,6 +14,7 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.drivers import images as image_python
+from tare.drivers.containers import roots
 from tare.drivers.images import Tree, gather, into_folder, libraries, write_folder, write_tar
 
 PYTHON = str(Path(sys.executable).resolve())
@@ -150,3 +151,18 @@ def test_an_environment_made_by_the_systems_python_is_the_images_python(tmp_path
     assert f"exec {tmp_path}/venv/bin/python3" in entries[str(SYSTEM)].text
     assert entries[f"{tmp_path}/venv/bin/python3"].link == str(SYSTEM.resolve())
     assert entries[str(SYSTEM.resolve())].source == str(SYSTEM.resolve())
+
+
+def test_two_roots_differ_in_files_of_other_content_and_in_those_of_one_alone(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for root, text in ((one, "a"), (other, "b")):
+        (root / "app").mkdir(parents=True)
+        (root / "app" / "same.py").write_text("same")
+        (root / "app" / "changed.py").write_text(text)
+        (root / "etc").mkdir()
+        (root / "etc" / "hosts").write_text(text)  # each engine makes one for each container
+        (root / "link").symlink_to("/etc")
+    (other / "app" / "new.so").write_text("here alone")
+    paths = ["/app/same.py", "/app/changed.py", "/app/new.so", "/app/none.py", "/etc/hosts", "/link/passwd", "/app"]
+
+    assert roots.differing(paths, one, other) == ["/app/changed.py", "/app/new.so"]

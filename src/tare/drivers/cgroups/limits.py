@@ -333,7 +333,9 @@ def _set(given: Mapping[str, str | None] | None) -> dict[str, str]:
     return {name: value for name, value in (given or {}).items() if value is not None}
 
 
-LATER = ("env", "arguments", "ulimits", "cpu_shares", "io_rate", "warm", "user", "hidden", "compiled")
+LATER = (
+    "env", "arguments", "ulimits", "cpu_shares", "io_rate", "warm", "user", "hidden", "compiled", "taken", "taken_from",
+)  # fmt: skip
 _DISKS = "/sys/block"
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")
 

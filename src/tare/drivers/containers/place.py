@@ -118,6 +118,13 @@ class Container(Limits):
     """Files and folders inside of which Python compiles the modules before the workload starts: an image may lack their
     `__pycache__`. Needs a Python inside, and a root that can be written to."""
 
+    taken: tuple[str, ...] = ()
+    """Files and folders that are inside as they are in `taken_from`, and empty where it has none of that name: to see
+    what each of them costs. They are only read."""
+
+    taken_from: str | None = None
+    """The image that `taken` is from; this device by default."""
+
     gpu: bool | None = None
     """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
 
@@ -130,7 +137,7 @@ class Container(Limits):
     """The user inside: `caller` (who called tare, also by sudo) or ids like 1000 or 1000:1000. By default an image's
     own for a command in it, else the one that tare runs as. `writes` folders must be open to that user."""
 
-    @field_validator("hidden", "compiled")
+    @field_validator("hidden", "compiled", "taken")
     @classmethod
     def _are_whole(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if wrong := [path for path in value if not path.startswith("/")]:
@@ -186,8 +193,12 @@ class Container(Limits):
             return place.keep(stack.pop_all(), phases)
 
     def covered(self, root: Root) -> Root:
-        """The root with nothing in the files that are hidden."""
-        return replace(root, binds=[*root.binds, *(Bind("/dev/null", path) for path in self.hidden)])
+        """The root with nothing in the files that are hidden, and with those that are taken from elsewhere."""
+        other = Path("/") if self.taken_from is None or not self.taken else roots.unpacked(self.taken_from).root
+        taken = {path: other / path.lstrip("/") for path in self.taken}
+        sources = {path: str(source) if source.exists() else "/dev/null" for path, source in taken.items()}
+        hidden = dict.fromkeys(self.hidden, "/dev/null")
+        return replace(root, binds=[*root.binds, *(Bind(s, path) for path, s in {**sources, **hidden}.items())])
 
     @abstractmethod
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import hashlib
 import json
 import os
@@ -110,6 +111,26 @@ def unpacked(reference: str) -> Unpacked:
     if note is not None:
         note.write_text(manifest.id)
     return found
+
+
+_MADE = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")  # by each engine, for each container
+
+
+def differing(paths: Iterable[str], ours: Path, theirs: Path) -> list[str]:
+    """Those of these files that are not the same in two roots, or in one of them only."""
+    return sorted(path for path in paths if path not in _MADE and _differs(path, ours, theirs))
+
+
+def _differs(path: str, ours: Path, theirs: Path) -> bool:
+    one, other = (root.resolve() / path.lstrip("/") for root in (ours, theirs))
+    try:
+        if one != one.resolve() or other != other.resolve():
+            return False  # behind a link, which leads elsewhere from here
+        if one.is_file() and other.is_file():
+            return not filecmp.cmp(one, other, shallow=False)
+        return one.is_file() or other.is_file()
+    except OSError:  # not for us to read: nothing is known of it
+        return False
 
 
 def _kept(image_id: str) -> Unpacked | None:
