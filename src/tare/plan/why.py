@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from tare.base.ledger import growth
 from tare.base.text import options_in, share_text
 from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
+from tare.drivers.containers.roots import unpacked
 from tare.parts.causes.variables import PLACE_VARIABLES, PLACES, is_settable
 from tare.parts.find import find, names
 from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
@@ -24,6 +26,7 @@ MOST_TRIED = 6  # suspects in one search, beside all that the user gave; the oth
 MOST_AT_ONCE = 2
 ALONE = 0.25  # by so much more weight than the next a suspect is tried alone: as a rule it is the cause
 _GIVEN = 0.1  # the weight of an option that nothing speaks against but that it was given
+_TOGETHER = "It goes only with all of these changed: either half alone changes nothing."
 LEAST_SHARE = 0.1  # of the cost: a cause of phases with less of it cannot explain it
 
 # What a cause's phases are called, and which parts of a run tell of them. Where a step has no parts, all are possible.
@@ -58,7 +61,7 @@ class Level(NamedTuple):
         """Variables and arguments are merged; a field that becomes None is left to its default."""
         merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in ("env", "arguments")}
         made = {**self.fields, **change, **{name: values for name, values in merged.items() if values}}
-        for name in ("hidden", "compiled"):  # files of two suspects
+        for name in ("hidden", "compiled", "taken"):  # files of two suspects
             if name in change and name in self.fields:
                 made[name] = [*dict.fromkeys((*self.fields[name], *change[name]))]
         return Level(self.platform, {name: value for name, value in made.items() if value is not None})
@@ -91,6 +94,12 @@ class Level(NamedTuple):
         usual = {key: field.get_default(call_default_factory=True) for key, field in known.items()}
         made = {key: fields[key] for key in fields if getattr(part, key) != usual[key] and fields[key] is not None}
         return cls(name, made)
+
+    def root(self) -> Path | None:
+        """Where its files lie on this device, before anything was mounted on them; None where nobody knows."""
+        if self.fields.get("dockerfile"):
+            return None
+        return unpacked(str(self.fields["image"])).root if self.fields.get("image") else Path("/")
 
     def is_possible(self) -> bool:
         """Whether the platform has all these fields: not each can be changed in every way."""
@@ -242,6 +251,8 @@ class Search:
     unseen: set[str] = field(default_factory=set)  # who was not found to cost anything, beside what else cost then
     acquitted: set[str] = field(default_factory=set)  # who was tried once more without it
     tried: list[str] = field(default_factory=list)
+    outcomes: dict[str, str] = field(default_factory=dict)
+    halved: dict[str, tuple[str, ...]] = field(default_factory=dict)  # bundles, with the names of their halves
     checked: bool = True  # whether all that was removed has been looked at together
 
     def __post_init__(self) -> None:
@@ -249,20 +260,41 @@ class Search:
         while whole := [name for name in self.located() if self.suspects[name].parts]:
             self._halve(whole[0])  # all that the sides differ in costs something: no trial has to show that
 
+    def narrow(self, name: str, found: Suspicion) -> None:
+        """Try what was found to differ within something that costs: its halves first, then all of it."""
+        whole = f"{name}:all" if found.bundle else _half_name(name, 1, found)
+        self.suspects = {whole: replace(found, given=True), **self.suspects}
+        if found.parts:
+            self._halve(whole)
+
     def _halve(self, name: str) -> None:
         """Both halves of a bundle, to be tried before all others: it costs something, and one of them may tell what."""
-        halves = {
-            _half_name(name, n, each): replace(each, given=True) for n, each in enumerate(self.suspects[name].parts, 1)
-        }
-        rest = {each: found for each, found in self.suspects.items() if each != name or name in self.tried}
-        self.suspects = {**halves, **rest}
+        bundle = self.suspects[name]
+        halves = {_half_name(name, n, each): replace(each, given=True) for n, each in enumerate(bundle.parts, 1)}
+        self.halved[name] = tuple(halves)
+        rest = {each: found for each, found in self.suspects.items() if each != name}
+        self.suspects = {**halves, **rest, name: replace(bundle, parts=())}
+
+    def _join_halves(self) -> None:
+        """Say of a bundle that costs something, while neither half of it does, that only both together do."""
+        for name, halves in self.halved.items():
+            found, empty = self.suspects[name], all(self.outcomes.get(half) == "not it" for half in halves)
+            costs = self.outcomes.get(name) == "located" or self._makes_the_sides_the_same(name)
+            if costs and empty and _TOGETHER not in found.evidence:
+                self.suspects = {**self.suspects, name: replace(found, evidence=f"{found.evidence} {_TOGETHER}")}
 
     def candidates(self) -> list[str]:
         """Who is yet to be tried, the likeliest first: all that were given, and the first of the others."""
-        possible = [name for name in self.suspects if self._levels(name)]
+        waiting = {name for name, halves in self.halved.items() if not self._are_empty(halves)}
+        possible = [name for name in self.suspects if name not in waiting and self._levels(name)]
         others = [name for name in possible if not self.suspects[name].given]
         left_out = {*others[MOST_TRIED:], *self.tried}
         return [name for name in possible if name not in left_out]
+
+    def _are_empty(self, halves: Iterable[str]) -> bool:
+        """Whether none of these, nor of their own halves, costs anything: then the whole of them is yet to be tried."""
+        empty = ("not it", "cannot tell", "does not run")
+        return all(self.outcomes.get(each) in empty and self._are_empty(self.halved.get(each, ())) for each in halves)
 
     @property
     def bundles(self) -> frozenset[str]:
@@ -309,10 +341,13 @@ class Search:
         return {role: level for role, level in made.items() if level.is_possible()}
 
     def learn(self, outcomes: Mapping[str, str]) -> None:
-        """What came of a wave, by cause: `the cause`, `a part`, `located`, `not it`, `cannot tell`."""
+        """What came of a wave, by cause: `the cause`, `a part`, `located`, `not it`, `cannot tell`, `does not run`."""
         self.tried += [name for name in outcomes if name not in self.tried]
-        for name in [name for name, word in outcomes.items() if word == "located"]:
-            self._halve(name)
+        self.outcomes |= outcomes
+        for name in [name for name, word in outcomes.items() if word in ("located", "does not run")]:
+            if self.suspects[name].parts:
+                self._halve(name)
+        self._join_halves()
         costing = [name for name, word in outcomes.items() if word in ("the cause", "a part")]
         costing = [name for name in costing if self.suspects[name].without is not None]
         self.unseen |= {name for name, word in outcomes.items() if word in ("not it", "cannot tell")}
@@ -324,10 +359,13 @@ class Search:
 
 
 def _half_name(name: str, number: int, half: Suspicion) -> str:
-    """`other_variables:LOGLEVEL` of one variable, `other_variables:1` of several."""
+    """`other_variables:LOGLEVEL` of one variable, `software:/app/parse.py` of one file, `software:1.2` of several."""
     cause, _, path = name.partition(":")
-    variables = [*((half.without or {}).get("env") or {})]
-    return f"{cause}:{variables[0]}" if len(variables) == 1 else f"{cause}:{path and path + '.'}{number}"
+    change = half.without or {}
+    changed = [*(change.get("env") or change.get("taken") or change.get("hidden") or ())]
+    if not half.bundle and changed and " " not in changed[0]:  # roles are words
+        return f"{cause}:{changed[0]}"
+    return f"{cause}:{path.removeprefix('all') and path + '.'}{number}"
 
 
 class Stages:

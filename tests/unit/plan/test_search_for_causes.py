@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tare.parts.causes.software import exchanged
 from tare.parts.protocols import Side, Suspicion
 from tare.plan.why import MOST_TRIED, Level, Search, added, examined, fitting, with_recorded_variables, without
 
@@ -158,3 +159,83 @@ def test_sides_that_are_run_again_keep_their_own_places_and_what_no_record_has_t
     slow, quick = with_recorded_variables(Level("runc", {}), Level("runc", {}), ours, theirs)
 
     assert (slow.fields, quick.fields) == ({"env": {"A": "1"}}, {"env": {"A": None}})
+
+
+def files(*paths: str) -> Suspicion:
+    found = exchanged(paths, "/app-1")
+    assert found is not None
+    return found
+
+
+def two_images() -> Search:
+    """Two images in the same container: all that the sides differ in is the image."""
+    both = Suspicion(0.2, "seen.", {"image": "/app-1"}, None, "cure", bundle=True)
+    return Search(Level("runc", {"image": "/app-2"}), Level("runc", {"image": "/app-1"}), {"software": both})
+
+
+def test_files_that_differ_are_tried_in_halves_down_to_the_one_that_costs():
+    wanted = two_images()
+    wanted.narrow("software", files("/app/a.py", "/app/b.py", "/app/c.py", "/app/d.py"))
+
+    sides = wanted.next()
+    assert list(sides) == ["quick", "slow", without("software:1"), without("software:2")]
+    taken = {"image": "/app-2", "taken": ["/app/a.py", "/app/b.py"], "taken_from": "/app-1"}
+    assert sides[without("software:1")] == Level("runc", taken)
+    wanted.learn({"software:1": "not it", "software:2": "located"})
+    assert wanted.candidates() == ["software:/app/c.py", "software:/app/d.py"]
+    wanted.learn({"software:/app/c.py": "not it", "software:/app/d.py": "the cause"})
+    assert "software:all" not in wanted.candidates()
+    assert wanted.located() == ["software"]
+
+
+def test_a_half_with_which_the_program_fails_is_taken_apart_and_all_is_tried_where_no_half_costs():
+    wanted = two_images()
+    wanted.narrow("software", files("/app/a.py", "/app/b.py", "/app/c.py"))
+    wanted.learn({"software:/app/a.py": "not it", "software:2": "does not run"})
+
+    assert wanted.candidates() == ["software:/app/b.py", "software:/app/c.py"]
+    wanted.learn({"software:/app/b.py": "does not run", "software:/app/c.py": "not it"})
+    assert wanted.candidates() == ["software:all"]
+    wanted.learn({"software:all": "located"})
+    assert "either half alone" not in wanted.suspects["software:all"].evidence  # one of them could not be tried
+
+
+def test_a_bundle_of_which_no_half_costs_alone_is_said_to_cost_together():
+    wanted = two_images()
+    wanted.narrow("software", files("/app/a.py", "/app/b.py"))
+    wanted.learn({"software:/app/a.py": "not it", "software:/app/b.py": "not it"})
+
+    assert wanted.candidates() == ["software:all"]
+    wanted.learn({"software:all": "located"})
+    assert wanted.candidates() == []
+    assert wanted.suspects["software:all"].evidence.endswith("either half alone changes nothing.")
+
+
+def test_a_single_file_that_differs_is_tried_by_its_name():
+    wanted = two_images()
+    wanted.narrow("software", files("/app/a.py"))
+
+    assert wanted.candidates() == ["software:/app/a.py"] and wanted.bundles == {"software"}
+
+
+def test_files_that_only_work_together_are_exchanged_together():
+    packages, lib = "/usr/lib/python3/dist-packages", "/lib/x86_64-linux-gnu"
+    many = [f"{packages}/large/{n}.py" for n in range(20)]
+    compiled = "/app/__pycache__/a.cpython-311.pyc"
+    found = files(*many, f"{packages}/small/a.py", f"{lib}/libc.so.6", f"{lib}/libm.so.6", "/app/a.py", compiled)
+    units, waiting = [], [found]
+    while waiting:
+        each = waiting.pop()
+        waiting += each.parts
+        units += [] if each.parts else [set((each.without or {})["taken"])]
+
+    assert {f"{packages}/large"} in units and {f"{packages}/small/a.py"} in units
+    assert {f"{lib}/libc.so.6", f"{lib}/libm.so.6"} in units and {"/app/a.py", compiled} in units
+    assert exchanged([compiled], None) is None  # the source is the same, and it is for `bytecode` to look at
+    assert len(units) == 4
+
+
+def test_the_file_of_a_function_that_takes_longer_is_tried_first_and_alone():
+    found = exchanged(["/app/a.py", "/app/b.py", "/app/parts/c.py"], None, ["parts/c.py"])
+
+    assert found is not None and found.parts[0].without == {"taken": ["/app/parts/c.py"], "taken_from": None}

@@ -28,7 +28,7 @@ from tare.records.model import Record, grouped, is_usable, usable_trials
 
 Role: TypeAlias = str
 QUICK, SLOW = "quick", "slow"
-Outcome: TypeAlias = Literal["the cause", "a part", "located", "not it", "cannot tell"]
+Outcome: TypeAlias = Literal["the cause", "a part", "located", "not it", "cannot tell", "does not run"]
 
 STEP, WHOLE, START = "step_mean_s", "wall_s", "startup_s"
 _PARTS = (  # the parts of a step, and the figures that tell them, the first that both sides have
@@ -152,7 +152,7 @@ class Answer:
         """A small part of a cost may be noise; who seems to cost something has all blocks, who does not has half."""
         if tried.outcome in ("a part", "located"):
             return tried.share is not None and tried.share < _SMALL and tried.blocks < self.most
-        if tried.outcome == "not it":
+        if tried.outcome in ("not it", "does not run"):
             return False
         removed = tried.removed
         seems = removed is not None and (removed.in_time().effect or 0.0) < -removed.margin
@@ -333,9 +333,17 @@ def answer(
             at = [_side(wave.roles.get(role), wave.records) for role in (SLOW, without(cause))]
             gone = table.share(ends[0], ends[1], at[0], at[1], level_of(most, place))
             each = _tried(cause, three, gone, total, base or total, alone=wave.is_whole, same=same)
+            if _fails(wave, without(cause)):
+                each = replace(each, outcome="does not run")
             costs = cause in bundles and each.outcome in ("the cause", "a part")
             found[cause] = replace(each, outcome="located") if costs else each
     return Answer(name, total, tuple(found.values()), _cured(waves[-1], found, judged(waves[-1], SLOW, QUICK)), most)
+
+
+def _fails(wave: Wave, role: Role) -> bool:
+    """Whether the program ended with an error in every trial of this role: what was changed does not work so."""
+    its = having(wave.roles[role], wave.records) if role in wave.roles else []
+    return bool(its) and all(each.state == "failed" for each in its)
 
 
 def _questions(cause: str) -> tuple[tuple[Role, Role], ...]:

@@ -44,6 +44,16 @@ def where(slow: Iterable[Record], quick: Iterable[Record]) -> Where:
                  _largest(*waits))  # fmt: skip
 
 
+def touched(records: Iterable[Record]) -> list[str]:
+    """The files that these runs opened, mapped or imported, or wanted to."""
+    listed = [_object(record.facts.get("touched")).get("files") for record in records]
+    return sorted({path for each in listed if isinstance(each, list) for path in each if _is_path(path)})
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("/") and ".." not in value
+
+
 def _innermost(slow: Mapping[str, tuple[float, float]], quick: Mapping[str, tuple[float, float]]) -> Grown | None:
     """Of functions with about the same, the one that took most in itself."""
     grown = [Grown(name, quick.get(name, (0.0, 0.0))[1], whole) for name, (_, whole) in slow.items()]

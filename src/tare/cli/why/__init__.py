@@ -293,10 +293,14 @@ class Finding:
         self._where: Where | None = None
 
     def placed(self) -> Explained:
-        """The same with where the time goes, by one more run of each side."""
+        """The same with where the time goes, by one more run of each side; where files that it touched differ, these
+        are tried.
+        """
         assert self._search is not None
         try:
-            self._where = self.run.where(self._search.slow)
+            self._where, files = self.run.where(self._search.slow)
+            if self.run.narrowed(self._search, files, self._where):
+                self.run.tried(self._search)
         except TareError as problem:
             say(f"where the time goes was not seen: {problem}")
         return self.so_far()

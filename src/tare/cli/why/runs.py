@@ -196,17 +196,36 @@ class Trying:
         self._trials, self._seconds = self._trials + len(records), self._seconds + time.monotonic() - began_s
         return self.answer()
 
-    def where(self, slow: Level) -> Where:
-        """One more run of each side, which is looked at and so not timed: what takes longer there."""
+    def where(self, slow: Level) -> tuple[Where, list[str]]:
+        """One more run of each side, which is looked at and so not timed: what takes longer there, and the files that
+        either side touched.
+        """
         from tare.analysis.why.causes import having
-        from tare.analysis.why.where import where
+        from tare.analysis.why.where import touched, where
 
         looked = [level.changed({"env": {"TARE_STACKS": "1"}}) for level in (self.quick, slow)]
         say(f"where the time goes: one more run of each side, not timed, about {self.time_text(2)}.")
         plain = [level.as_plain() for level in looked]
         records = self.records("where", plain, {"repeat": 1, "aa": False}, with_other=False)
         quick, slow_ones = (having(level.settings(), records) for level in looked)
-        return where(slow_ones, quick)
+        return where(slow_ones, quick), touched([*slow_ones, *quick])
+
+    def narrowed(self, search: Search, paths: Sequence[str], found: Where) -> bool:
+        """Whether files that were touched differ between the roots of both sides, and are now to be tried."""
+        from tare.drivers.containers.roots import differing
+        from tare.parts.causes.software import exchanged
+
+        ours, theirs = search.slow.root(), self.quick.root()
+        can_take = search.slow.changed({"taken": ()}).is_possible()
+        if ours is None or theirs is None or ours == theirs or not can_take:
+            return False
+        grown = {each.name.rpartition(":")[0] for each in (found.function, *found.inside) if each is not None}
+        differ = differing(paths, ours, theirs)
+        suspect = exchanged(differ, self.quick.fields.get("image"), grown - {""})
+        if suspect is not None:
+            say(f"files that the runs touched and that differ: {len(differ)}.")
+            search.narrow("software", suspect)
+        return suspect is not None
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why.layers import waterfall

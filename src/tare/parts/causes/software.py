@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
@@ -67,6 +68,60 @@ class Software(Cause):
             guess=not found,
             bundle=bool(theirs) or not found,
         )
+
+
+_PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/]+)/.*")
+_LIBC = re.compile(r".*/(ld-|lib(c|m|dl|rt|pthread|util|resolv|anl)[-.])[^/]*")
+_INTERPRETER = re.compile(r".*/(bin/python[0-9.]*|libpython[^/]*)")
+_OF_INTERPRETER = re.compile(rf"{_INTERPRETER.pattern}|.*/lib-dynload/[^/]+")
+_BYTECODE = re.compile(r"(.*/)__pycache__/([^/]+?)\.[^/]*\.pyc")
+_FEW = 8  # files of a package: of more it is another version, which works as a whole alone
+_MOST_UNITS = 64
+
+
+def exchanged(paths: Sequence[str], source: str | None, grown: Collection[str] = ()) -> Suspicion | None:
+    """The files that a run touched and that differ, as `source` has them (this device, where it is none).
+
+    Those that only work together are exchanged together. Several are a bundle with two halves; what a function that
+    takes longer lies in, `grown`, comes first.
+    """
+    found = _units(paths)
+    likely = [name for name in found if any(path.endswith(f"/{file}") for path in found[name] for file in grown)]
+    names = [*likely, *(name for name in found if name not in likely)]
+    return _exchange(found, names, source, len(likely)) if names and len(names) <= _MOST_UNITS else None
+
+
+def _units(paths: Sequence[str]) -> dict[str, list[str]]:
+    """Files by what they can be exchanged with: a package, the C library, the interpreter, a module's compiled file."""
+    another = any(map(_INTERPRETER.fullmatch, paths))
+    packages = Counter(match[1] for path in paths if (match := _PACKAGE.fullmatch(path)))
+    found: dict[str, list[str]] = {}
+    for path in paths:
+        package, compiled = _PACKAGE.fullmatch(path), _BYTECODE.fullmatch(path)
+        if _LIBC.fullmatch(path):
+            found.setdefault("the C library", []).append(path)
+        elif another and _OF_INTERPRETER.fullmatch(path):
+            found.setdefault("the interpreter", []).append(path)
+        elif package and packages[package[1]] > _FEW:
+            found[package[1]] = [package[1]]
+        else:
+            found.setdefault(f"{compiled[1]}{compiled[2]}.py" if compiled else path, []).append(path)
+    # A module whose source is the same on both sides: `bytecode` looks at what was compiled of it.
+    return {name: held for name, held in found.items() if not all(map(_BYTECODE.fullmatch, held))}
+
+
+def _exchange(units: Mapping[str, list[str]], names: Sequence[str], source: str | None, likely: int = 0) -> Suspicion:
+    middle = (likely if likely < len(names) else 0) or len(names) // 2
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    told = f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return Suspicion(
+        weight=0.6,
+        evidence=f"{told} {'is' if len(names) == 1 else 'are'} not as on the other side.",
+        without={"taken": [path for name in names for path in units[name]], "taken_from": source},
+        cure=f"{told} as in {source or 'the files of this device'}",
+        bundle=len(names) > 1,
+        parts=tuple(_exchange(units, half, source) for half in (names[:middle], names[middle:])) if middle else (),
+    )
 
 
 def _lost_extensions(slow: Side, quick: Side) -> list[str]:

@@ -1,0 +1,54 @@
+"""A file in which two images differ is named among many, in real containers; files that no run touches are not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from planted_images import PYTHON, python_image
+from test_why_what_was_given import why
+
+PARTS = 12
+WORK = """\
+import time
+from tare_inside import marks
+from parts import {names}
+for step in range(12):
+    marks.begin("step", step)
+    time.sleep(0.003)
+    for part in ({names}):
+        part.work()
+    marks.end("step", step)
+"""
+QUICK, SLOW = "def work():\n    pass\n", "import time\ndef work():\n    time.sleep(0.02)\n"
+
+
+def two_images(folder: Path, **own: Mapping[str, str]) -> tuple[str, str]:
+    """Two root file systems with the same program in /app, and the files of each by its name."""
+    names = ", ".join(f"part{n}" for n in range(PARTS))
+    shared = {"app/work.py": WORK.format(names=names), "app/parts/__init__.py": ""}
+    shared |= {f"app/parts/part{n}.py": QUICK for n in range(PARTS)}
+    for name, files in own.items():
+        root = python_image(folder / name)
+        (root / "usr" / "bin" / "python3").symlink_to(PYTHON)
+        for path, text in {**shared, **files}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+    slow, quick = own
+    return str(folder / slow), str(folder / quick)
+
+
+@pytest.mark.machine("runc", "root")
+@pytest.mark.alone
+def test_the_file_that_costs_is_named_among_many_that_differ(tmp_path: Path) -> None:
+    others = {f"opt/untouched/{n}": "2" for n in range(300)}
+    comments = {f"app/parts/part{n}.py": f"{QUICK}# of version 2\n" for n in range(PARTS)}
+    slow, quick = two_images(tmp_path, app2={**others, **comments, "app/parts/part7.py": SLOW}, app1={})
+    found = why(tmp_path, "--in", "runc", "--image", slow, "--against-image", quick, "--", "python3", "/app/work.py")
+
+    words = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
+    assert words["software:/app/parts/part7.py"] == "the cause"
+    assert found["answer"]["causes"] == ["software:/app/parts/part7.py"]
+    assert found["suspects"]["software:/app/parts/part7.py"]["cure"].startswith("/app/parts/part7.py as in ")
+    assert not any("untouched" in name or "part3.py" in name for name in words)
