@@ -178,8 +178,12 @@ def not_a_ratio(metric: str, trials: int) -> str:
 
 def in_turns(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     """How trials took turns, from what their records tell; nothing where none did."""
-    turns = {(each["turns"]["steps"], each["turns"]["count"]) for each in facts if "turns" in each}
-    told = [f"the sides took turns of {steps:,} steps, {count:,} in a pair" for steps, count in sorted(turns)]
+    of_turns = [each["turns"] for each in facts if "turns" in each]
+    turns = {(each["steps"], each["count"], "core" in each) for each in of_turns}
+    told = [
+        f"the sides took turns of {steps:,} steps, {count:,} in a pair{', both on one core' if one_core else ''}"
+        for steps, count, one_core in sorted(turns)
+    ]
     lengths = sorted({round(each["slices"]["length_s"] * 1e3) for each in facts if "slices" in each})
     if lengths:
         span = " to ".join(str(each) for each in dict.fromkeys((lengths[0], lengths[-1])))

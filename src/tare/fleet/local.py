@@ -446,7 +446,7 @@ class _Runner:
         for record in self._bench.store.records():
             if record.state in USABLE:
                 told = record.facts.get("turns")
-                turning = None if told is None else Turning(told["steps"], told["count"], told["warm"])
+                turning = None if told is None else Turning.of_fact(told)
                 return Choice(turning, "as in the trials that the store has")
         return None
 

@@ -11,8 +11,8 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Protocol, Self
 
 from tare.base.host import Host, OwnDevice
 from tare.base.text import count_text
@@ -25,6 +25,7 @@ from tare.plan.matrix import Cell, Trial
 from tare.studies.model import Study
 
 HOLDS = "holds"  # of a rehearsal: its program held when a step had ended
+OTHER_THREADS = "other_threads"  # of a rehearsal: cores that all its threads but the busiest kept busy in its steps
 WAITS_EACH_STEP = ("torch_train", "finetune")  # with `timing: sync`: a GPU's work is done when a step's marks say so
 LEAST_TURN_S, LEAST_STEPS, LEAST_TURNS = 0.1, 20, 4
 PERIODS_S = 2.0  # of a turn under a CPU quota or an I/O limit: twenty periods, or what is saved in a wait is spent
@@ -32,6 +33,7 @@ TWIN_EVERY = 3  # blocks
 WARM_SHARE = 0.1  # of the steps, as where a side runs alone
 LEFT_SHARE = 0.05  # of the steps of a program that does not say how many it does
 ONE_CORE = 1.1  # CPU time over time: more is a second busy thread
+MOST_BESIDE = 0.1  # cores: less beside the busiest thread is no second busy one
 MOST_MEMORY = 0.9  # of what is available, for all sides at once
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
@@ -54,9 +56,15 @@ class Turning:
     steps: int  # of a turn
     count: int  # turns of each side
     warm: int  # steps between the first hold and the first turn
+    one_core: bool = False  # all sides of a pair on the same core, which changes from pair to pair
 
     def as_plain(self) -> dict[str, int]:
         return asdict(self)
+
+    @classmethod
+    def of_fact(cls, told: Mapping[str, Any]) -> Self:
+        """As a record tells of it."""
+        return cls(**{each.name: told[each.name] for each in fields(cls) if each.name in told})
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,10 @@ class Choice:
     why: str
 
     def __str__(self) -> str:
-        how = "whole runs in blocks" if self.turning is None else f"turns of {count_text(self.turning.steps, 'step')}"
-        return f"design  {how}: {self.why}"
+        if self.turning is None:
+            return f"design  whole runs in blocks: {self.why}"
+        where = ", both sides on one core" if self.turning.one_core else ""
+        return f"design  turns of {count_text(self.turning.steps, 'step')}{where}: {self.why}"
 
     def as_plain(self) -> dict[str, Any]:
         turns = {} if self.turning is None else {"turns": self.turning.as_plain()}
@@ -167,11 +177,19 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
         return Choice(None, why)
     steps = [_steps_of(trial, rehearsals[side]) for side, trial in sides.items() if side in rehearsals]
     step_s = min(each.metrics.get("step_mean_s", math.inf) for each in records)
-    limited = any(isinstance(part, Limits) and _is_limited(part) for cell in cells for part in cell.platforms)
+    limits = [part for cell in cells for part in cell.platforms if isinstance(part, Limits)]
+    limited = any(map(_is_limited, limits))
     turning = turning_of(min(steps), step_s, PERIODS_S if limited else LEAST_TURN_S)
     if turning is None:
         return Choice(None, f"{min(steps)} steps are too few for {LEAST_TURNS} turns")
+    free = not limited and not any(map(_is_placed, limits))
+    turning = replace(turning, one_core=free and all(map(_has_one_busy_thread, records)))
     return Choice(turning, "steps are marked, both sides can be stopped after one")
+
+
+def _has_one_busy_thread(rehearsal: Rehearsed) -> bool:
+    others = rehearsal.facts.get(OTHER_THREADS)
+    return others is not None and others <= MOST_BESIDE
 
 
 def turning_of(steps: int, step_s: float, least_s: float = LEAST_TURN_S) -> Turning | None:
@@ -219,6 +237,11 @@ def _too_large(host: Host, rehearsals: Sequence[Rehearsed], sides: int) -> str |
             if sides * least > MOST_MEMORY * 1024 * int(line.split()[1]):
                 return f"{sides} sides at once would not fit into memory"
     return None
+
+
+def _is_placed(limits: Limits) -> bool:
+    """Whether the study says which cores it has."""
+    return limits.pin or limits.cpuset is not None or limits.numa is not None or limits.leave_idle > 0
 
 
 def _is_limited(limits: Limits) -> bool:

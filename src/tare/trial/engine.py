@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,19 +27,19 @@ from tare.figures.series import declared_metrics
 from tare.figures.steps import ACTIVITY_FACT, steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.matrix import PlannedTenant, Trial
-from tare.plan.turning import HOLDS
+from tare.plan.turning import HOLDS, OTHER_THREADS
 from tare.records.model import Record
 from tare.records.seal import Writer
 from tare.records.spool import read_channels, read_spool
 from tare.records.store import Store
 from tare.trial import claims
+from tare.trial.alone import Alone, seen_alone
 from tare.trial.conditions import cooled, guarded_from_heat, refuse_another
 from tare.trial.facts import device_facts
 from tare.trial.outside import begun_earlier
 from tare.trial.sampler import Sampler, Sampling
 from tare.trial.state import NOT_COMPARED, TrialState, make_tables, recorders_of
 from tare.trial.tenants import (
-    Grants,
     Tail,
     Tenant,
     heard_by,
@@ -59,7 +59,6 @@ from tare_inside.launch import LEFT, SOURCES, TOUCHED
 from tare_inside.programs.cold_epochs import SAID as COLD_EPOCHS
 from tare_inside.serve import SERVED
 from tare_inside.stacks import LEFT as STACKS
-from tare_inside.turns import FREE
 
 NO_PYTHON = Ruling(
     "image.no-python",
@@ -147,15 +146,16 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     try:
         with ExitStack() as stack:
             opened = run.open(stack)
-            holding = _grant_all(opened, stack) if trial.rehearses is not None else None
             heard = None if bench.heard is None else partial(bench.heard, trial)
             tail = Tail(opened.measured.workdir, heard, state.scrubber.text)
             guarding = guarded_from_heat(bench.host, trial.cell.probes, state.facts)
-            with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail):
+            alone = trial.rehearses is not None and shares_workdir(opened.measured.place)
+            seeing = seen_alone(bench.host, opened.measured, stack) if alone else nullcontext(Alone())
+            with state.timed("run"), state.heartbeat(), guarding as guard, heard_by(tail), seeing as seen:
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
             if trial.rehearses is not None:
-                state.facts[HOLDS] = holding is not None and holding.report(0.0) is not None
+                state.facts |= {HOLDS: seen.holds, OTHER_THREADS: seen.others()}
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)
@@ -165,15 +165,6 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     finally:
         record = run.seal()
     return record
-
-
-def _grant_all(opened: Opened, stack: ExitStack) -> Grants | None:
-    """Let it go on to its end before it has asked: whether it reports is whether it could take turns."""
-    if not shares_workdir(opened.measured.place):
-        return None
-    grants = Grants(opened.measured.workdir, stack)
-    grants.grant(FREE)
-    return grants
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ The sides start one after the other, and warm up, while those before them are st
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -23,6 +24,7 @@ from tare.figures.steps import TURNS
 from tare.plan.matrix import Trial
 from tare.plan.turning import WAITS_EACH_STEP, Turning
 from tare.records.model import Record
+from tare.trial.alone import threads_of
 from tare.trial.conditions import guarded_from_heat
 from tare.trial.engine import Bench, Opened, TrialRun
 from tare.trial.tenants import Grants, Run, Tail, Watched, end_all, heard_by, kill_all
@@ -111,6 +113,7 @@ class Side:
         self.following = 0  # the number of its next step
         self.before = 0  # steps before its first turn
         self.late = False
+        self.core: int | None = None
         self._grants = Grants(opened.measured.workdir, stack)
         self._clock: Clock = run.bench.host.clock
         # Its own time is what the limit is about; the one that its process is waited for with is only the last resort.
@@ -138,6 +141,20 @@ class Side:
             self.process.start(waits=False)
         self._started = True
         self._until_it_holds(begin_ns, others_failed, first=True)
+
+    def move_to(self, core: int) -> None:
+        """Let its threads, of which none runs now, run on this core alone: each as large a pool as it was started with.
+
+        A thread that is started later has the core of the one that starts it.
+        """
+        host, scope = self.run.bench.host, self.opened.measured.place.scope()
+        try:
+            for tid in threads_of(host, scope):
+                with suppress(ProcessLookupError):
+                    os.sched_setaffinity(tid, {core})
+        except OSError as error:
+            raise TrialError(f"the side cannot be moved to core {core}: {error.strerror or error}.") from error
+        self.core = core
 
     def turn(self, steps: int, others_failed: Callable[[], bool]) -> None:
         """Do so many steps, or FREE: all that are left."""
@@ -180,6 +197,8 @@ class Alternation:
     def __init__(self, sides: Sequence[Side], turning: Turning, rng: random.Random) -> None:
         self._sides, self._turning, self._rng = list(sides), turning, rng
         self.done = 0  # rounds
+        cores = sorted(os.sched_getaffinity(0))
+        self._core = cores[sides[0].run.trial.block % len(cores)] if turning.one_core else None
         self._early: list[Side] = []  # that ended before their last turn
 
     def run(self, watched: Watched | None) -> None:
@@ -207,6 +226,8 @@ class Alternation:
             if self._is_over():
                 return
             with _blamed(side.run):
+                if self._core is not None:
+                    side.move_to(self._core)
                 side.turn(self._turning.warm, self._one_failed)
             if self._is_over():
                 return
@@ -261,6 +282,7 @@ class Alternation:
                 "before": side.before,
                 "done": self.done,
                 "by": side.freezer.way,
+                **({} if side.core is None else {"core": side.core}),
                 "order": side.order,
                 "windows_ns": [list(each) for each in side.windows],
                 "outside_s": side.outside_ns / 1e9,

@@ -1,5 +1,6 @@
 """Turns or whole runs: what the plan chooses, and why."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ def why(host: Any = HOST, **keys: Any) -> str | None:
 def rehearsed(side: str, **metrics: float) -> Record:
     usual = {"steps": 1000.0, "step_mean_s": 0.005, "max_rss_bytes": 1e8, "cpu_s": 1.0, "wall_s": 1.0}
     return Record(
-        trial=side, attempt=0, study="s", block=-1, position=0, twin=0, settings={}, state="ok", facts={"holds": True},
-        metrics=usual | metrics,
+        trial=side, attempt=0, study="s", block=-1, position=0, twin=0, settings={}, state="ok",
+        metrics=usual | metrics, facts={"holds": True, "other_threads": 0.02},
     )  # fmt: skip
 
 
@@ -47,9 +48,27 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_marked_steps_take_turns_and_the_line_says_why():
     found = choice()
-    assert found.turning == Turning(steps=20, count=42, warm=95)
-    assert str(found) == "design  turns of 20 steps: steps are marked, both sides can be stopped after one"
-    assert found.as_plain()["turns"] == {"steps": 20, "count": 42, "warm": 95}
+    assert found.turning == Turning(steps=20, count=42, warm=95, one_core=True)
+    why = "steps are marked, both sides can be stopped after one"
+    assert str(found) == f"design  turns of 20 steps, both sides on one core: {why}"
+    assert found.as_plain()["turns"] == {"steps": 20, "count": 42, "warm": 95, "one_core": True}
+    assert Turning.of_fact({**found.as_plain()["turns"], "done": 3}) == found.turning
+
+
+@pytest.mark.parametrize("others", [0.3, None])
+def test_sides_with_a_second_busy_thread_have_all_cores(others: float | None):
+    busy = rehearsed("a")
+    made = choice(replace(busy, facts={**busy.facts, "other_threads": others}))
+    assert made.turning is not None
+    assert not made.turning.one_core
+    assert "one core" not in str(made)
+
+
+@pytest.mark.parametrize("placed", [{"cpuset": "0"}, {"cores": 1, "pin": True}, {"quota": 2.0}, {"leave_idle": 1}])
+def test_cores_that_the_study_chooses_are_left_as_they_are(placed: dict[str, Any]):
+    turning = choice(rehearsed("a", steps=10_000.0), platform=["bare", {"runc": placed}]).turning
+    assert turning is not None
+    assert not turning.one_core
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -76,6 +76,7 @@ class Sides:
             trial = SimpleNamespace(
                 limit_s=limit_s,
                 settings={"platform": f"p{number}"},
+                block=number,
                 cell=SimpleNamespace(workload=SimpleNamespace(part_name=lambda: "command")),
             )
             run = SimpleNamespace(
@@ -149,6 +150,21 @@ def test_turns_do_not_overlap_and_both_do_as_many_steps(sides: Callable[..., Sid
     assert [a + b for a, b in zip(*(side.order for side in made.all), strict=True)] == [1] * 4
     starts = sorted((side.windows[0][0], side.windows[1][1]) for side in made.all)
     assert starts[0][1] <= starts[1][0], "a side starts and warms up while nobody else runs"
+
+
+def test_on_one_core_no_thread_of_a_side_keeps_another(
+    sides: Callable[..., Sides], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = sides("runs", "runs")
+    pinned: list[tuple[int, set[int]]] = []
+    seen = {side.opened.measured.workdir.name: [number, number + 10] for number, side in enumerate(made.all)}
+    monkeypatch.setattr("tare.trial.turns.threads_of", lambda *_: seen[str(len(pinned) // 2)])
+    monkeypatch.setattr(os, "sched_setaffinity", lambda tid, cores: pinned.append((tid, cores)))
+    turns = made.alternate(replace(TURNING, one_core=True))
+    assert turns.done == 4
+    core = min(os.sched_getaffinity(0))  # of the first pair
+    assert sorted(pinned) == [(0, {core}), (1, {core}), (10, {core}), (11, {core})]
+    assert [side.run.state.facts["turns"]["core"] for side in made.all] == [core, core]
 
 
 @pytest.mark.parametrize(("what", "is_failed"), [("leaves", False), ("fails", True), ("dies", True)])

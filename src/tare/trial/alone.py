@@ -1,0 +1,83 @@
+"""A rehearsal by turns without a partner: does its program hold when a step has ended, and how many threads compute?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from tare.base.errors import TrialError
+from tare.base.host import Host, Scope
+from tare.drivers.cgroups.tree import threads_file
+from tare.plan.turning import LEAST_STEPS
+from tare.trial.tenants import Grants, Tenant
+from tare_inside.turns import FREE
+
+_LOOK_EVERY_S = 0.1
+_PATIENCE_S = 10.0
+
+
+def threads_of(host: Host, scope: Scope) -> list[int]:
+    """All threads of a place's control group; none where it has no group."""
+    path = threads_file(scope.cgroups)
+    return [] if path is None else [int(tid) for tid in host.read(path).split()]
+
+
+@dataclass
+class Alone:
+    """What was seen of the steps of one process that nobody took turns with."""
+
+    holds: bool = False
+    busy_ns: dict[int, int] = field(default_factory=dict)  # CPU time in the turns, by thread
+    spent_ns: int = 0  # in the turns
+
+    def others(self) -> float | None:
+        """The cores that all threads but the busiest one kept busy; None where the kernel does not tell."""
+        if not self.spent_ns or not self.busy_ns:
+            return None
+        return (sum(self.busy_ns.values()) - max(self.busy_ns.values())) / self.spent_ns
+
+
+@contextmanager
+def seen_alone(host: Host, tenant: Tenant, stack: ExitStack) -> Iterator[Alone]:
+    """Meanwhile its program is granted its steps: 1, 2, 4 and so on, at most as many as a turn has at least."""
+    seen, grants, ended = Alone(), Grants(tenant.workdir, stack), threading.Event()
+    granting = threading.Thread(target=_grant, args=(host, tenant.place.scope(), grants, seen, ended), daemon=True)
+    granting.start()
+    try:
+        yield seen
+    finally:
+        ended.set()
+        granting.join(_PATIENCE_S)
+
+
+def _grant(host: Host, scope: Scope, grants: Grants, seen: Alone, ended: threading.Event) -> None:
+    """Until it has ended; whatever goes wrong here, the program is not kept from going on."""
+    steps, before = 1, dict[int, int]()
+    try:
+        while not ended.is_set():
+            if (report := grants.report(_LOOK_EVERY_S)) is None:
+                continue
+            _, begin_ns, end_ns = report
+            now = _cpu_ns(host, scope)
+            if seen.holds:
+                seen.spent_ns += end_ns - begin_ns
+                for tid, cpu_ns in now.items():
+                    seen.busy_ns[tid] = seen.busy_ns.get(tid, 0) + cpu_ns - before.get(tid, 0)
+            seen.holds, before = True, now
+            grants.grant(steps)
+            steps = min(2 * steps, LEAST_STEPS)
+    finally:
+        with suppress(OSError):
+            grants.grant(FREE)
+
+
+def _cpu_ns(host: Host, scope: Scope) -> dict[int, int]:
+    """The CPU time of each thread so far; of those that the kernel tells of."""
+    found = {}
+    with suppress(OSError, TrialError):
+        for tid in threads_of(host, scope):
+            with suppress(OSError, ValueError, IndexError):
+                found[tid] = int(host.read(f"/proc/{tid}/schedstat").split()[0])
+    return found

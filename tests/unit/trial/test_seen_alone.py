@@ -1,0 +1,67 @@
+"""What a rehearsal shows of a real process: that it holds after its steps, and whether a second thread computes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tare.base.host import LocalHost, Scope
+from tare.trial import alone
+from tare.trial.alone import seen_alone
+
+SRC = Path(__file__).parents[3] / "src"
+PROGRAM = """
+import hashlib, sys, threading, time
+from tare_inside import turns
+folder, steps, what, data = sys.argv[1], int(sys.argv[2]), sys.argv[3], bytes(1 << 20)
+def compute():
+    while True:
+        hashlib.sha256(data)
+if what == "two":
+    threading.Thread(target=compute, daemon=True).start()
+mine = turns.joined(folder) if what != "unmarked" else None
+for step in range(steps):
+    hashlib.sha256(data), hashlib.sha256(data)
+    if mine:
+        mine.stepped(step + 1)
+"""
+
+
+def seen(folder: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> alone.Alone:
+    tenant = SimpleNamespace(workdir=folder, place=SimpleNamespace(scope=Scope))
+    pids: list[int] = []
+    monkeypatch.setattr(
+        alone, "threads_of", lambda *_: [int(each.name) for pid in pids for each in Path(f"/proc/{pid}/task").iterdir()]
+    )
+    with ExitStack() as stack, seen_alone(LocalHost(), tenant, stack) as found:  # type: ignore[arg-type]
+        child = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(folder), "150", what], env={"PYTHONPATH": str(SRC)}
+        )
+        pids.append(child.pid)
+        assert child.wait(120) == 0
+    return found
+
+
+def test_one_thread_that_computes_leaves_the_others_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = seen(tmp_path, "one", monkeypatch)
+    others = found.others()
+    assert found.holds
+    assert others is not None
+    assert others < 0.01
+
+
+def test_a_second_thread_that_computes_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = seen(tmp_path, "two", monkeypatch).others()
+    assert others is not None
+    assert others > 0.05
+
+
+def test_a_program_that_marks_nothing_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = seen(tmp_path, "unmarked", monkeypatch)
+    assert not found.holds
+    assert found.others() is None
