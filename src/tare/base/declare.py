@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from enum import StrEnum, auto
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from tare.base.units import LONGEST_WORDS, Better, Channel
 
@@ -19,6 +20,76 @@ MOST_DECLARED = 4000  # metrics, by records that may be anybody's
 _NAME = re.compile(r"[a-z0-9_.{}]{1,120}")
 _UNIT = re.compile(r"[A-Za-z0-9/]{1,12}")
 STEP = "step"  # what the marks of a workload call a step, where nothing else is declared
+
+
+class Role(StrEnum):
+    """What analysis and reports ask for, instead of a metric's name: which metric it is, is declared."""
+
+    STEP_MEAN = auto()
+    STEP_MEDIAN = auto()
+    STEP_TAIL = auto()  # the 99th percentile
+    STEP_SHORT_TAIL = auto()  # the 90th, where steps are too few for the other
+    START_UP = auto()
+    PLATFORM_OPEN = auto()
+    WHOLE_RUN = auto()
+    OUTSIDE = auto()  # the whole run, timed from outside
+    IN_STEPS = auto()  # of that, the time that steps cover
+    AT_ONCE = auto()  # steps that were open at a time
+    STALL = auto()
+    STALL_MEAN = auto()
+    COPY = auto()
+    COMPUTE = auto()
+    COMPUTE_MEAN = auto()
+    OVERHEAD = auto()
+    INFERENCE = auto()
+    EPOCH = auto()
+    EPOCH_REST = auto()
+    CPU = auto()
+    THROTTLED = auto()
+    THROTTLES = auto()
+    FIRST_TOKEN = auto()
+    TOKEN_TIME = auto()
+    OFFERED = auto()
+    GOODPUT = auto()
+    GOAL_RATE = auto()
+    ENERGY = auto()
+    ENERGY_STEP = auto()
+    ENERGY_TOKEN = auto()
+    ENERGY_WINDOW = auto()
+    BASELOAD = auto()
+    INCREMENTAL = auto()
+    POWER = auto()
+    GPU_STEP = auto()
+    GPU_BUSY = auto()
+    GPU_IDLE = auto()
+    GPU_ENERGY = auto()
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric that has this role."""
+        return before().roles[self]
+
+
+class Group(StrEnum):
+    """Metrics that are shown or judged together, in the order of their declarations."""
+
+    HEADLINES = auto()  # the first that trials have is compared, where nobody names a metric
+    BESIDE = auto()  # compared next to the headline, without a claim
+    SPEEDS = auto()  # a run's report of how quick it was, which the time from outside may contradict
+    RUN_PHASES = auto()
+    OUTSIDE_STEPS = auto()  # phases of a run that are neither start-up nor steps
+    STEP_PARTS = auto()
+    MEAN_PARTS = auto()  # parts that add up to the mean step
+    TRAINING_PARTS = auto()
+    REQUEST_PARTS = auto()
+    CPU_TIME = auto()
+    MAJOR_FAULTS = auto()  # the nearest to the steps first
+    GPU = auto()
+    GPU_TIME = auto()  # what a GPU did and waited for
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return before().groups.get(self, ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +102,20 @@ class Metric:
     better: Better = "neutral"
     traced: bool = False  # a tracer itself has taken this time: it may be compared beside one
     said: Mapping[str, str] = field(default_factory=dict)  # in other words, by what a step is
+    spoken: str = ""  # as a part of a step, within a sentence: "the wait for data"
+    role: str = ""
+    mark: str = ""  # of a workload, whose intervals this is the median of
+    groups: Sequence[str] = ()
+    sample: str = ""  # the metric that it is for one sample, where it is of one step
 
     def as_json(self) -> dict[str, str]:
         """As a record has it, by its name."""
         return {"words": self.words, "unit": self.unit, "better": self.better}
+
+
+# What a setting says of a trial: part of which job it is, of its title, what work is done, or a condition that nobody
+# chooses for speed: the load of a server, what is cached, how much there is to do.
+Says: TypeAlias = Literal["job", "title", "work", "condition"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +124,7 @@ class Setting:
 
     words: str = ""  # "{} page cache"
     levels: Mapping[str, str] = field(default_factory=dict)  # values that would not read well in these words
+    says: Sequence[Says] = ()
     counts: tuple[str, str] | None = None  # of one and of several: "worker", "workers"
     unit: str = ""
 
@@ -56,7 +138,7 @@ class Part:
     step: str = STEP  # what a step of this workload is: "request"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Declared:
     """All that is known of names. What is not declared is no error: other packages have metrics of their own."""
 
@@ -66,6 +148,22 @@ class Declared:
     parts: Mapping[str, Part]
     times: Mapping[str, str]  # what a step is, where it has another word -> what its time is called: "latency"
     channels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> words, group and rank
+
+    @cached_property
+    def roles(self) -> dict[str, str]:
+        """Role -> the metric that has it."""
+        return {each.role: name for name, each in self.metrics.items() if each.role}
+
+    @cached_property
+    def marks(self) -> dict[str, str]:
+        """Mark of a workload -> the metric of its intervals."""
+        return {each.mark: name for name, each in self.metrics.items() if each.mark}
+
+    @cached_property
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Group -> its metrics, in their order."""
+        names = dict.fromkeys(group for each in self.metrics.values() for group in each.groups)
+        return {group: tuple(name for name, each in self.metrics.items() if group in each.groups) for group in names}
 
     def metric(self, name: str) -> Metric | None:
         """Of a record: by its whole name, else by its family. A user's column is of no family."""
@@ -80,6 +178,15 @@ class Declared:
 
     def setting(self, name: str) -> Setting:
         return self.settings.get(name, _NO_SETTING)
+
+    def saying(self, what: Says) -> tuple[str, ...]:
+        """The settings that say this, in their order."""
+        return self._sayings[what]
+
+    @cached_property
+    def _sayings(self) -> dict[str, tuple[str, ...]]:
+        kinds = get_args(Says)
+        return {kind: tuple(name for name, each in self.settings.items() if kind in each.says) for kind in kinds}
 
     def channel(self, sealed: Mapping[str, Any]) -> Channel:
         """A channel as it was sealed; what its probe did not declare then is what is declared here of its name."""
