@@ -14,7 +14,6 @@ from made_up_modes import pipeline
 from metered import DOCKER, Place, idle_trials, kept, worked
 from some_fleets import Board, boards, fleet_store
 from tare.analysis.weighing import weigh
-from tare.papers.pages.claims import claims_figure
 from tare.records.model import Record
 from tare.records.parquet import TableFiles, TableName
 from tare.records.spool import SpoolWriter
@@ -31,9 +30,7 @@ REASONS = ("background", "periodic", "sync")
 def report(root: Path) -> str:
     """As `tare report` makes it."""
     with Store.open(root) as store:
-        return render(
-            weigh(store), store.records(), some.GENERATED, study_text=store.text(), store=store, also=[claims_figure]
-        )
+        return render(weigh(store), store.records(), some.GENERATED, study_text=store.text(), store=store)
 
 
 def evidence_of(store: Store, **asked: Any) -> ReportData:
@@ -46,7 +43,7 @@ def evidence_of(store: Store, **asked: Any) -> ReportData:
 
 def figures_of(root: Path, **asked: Any) -> dict[str, Figure]:
     with Store.open(root) as store:
-        return {figure.name: figure for figure in figures(evidence_of(store, **asked), [claims_figure])}
+        return {figure.name: figure for figure in figures(evidence_of(store, **asked))}
 
 
 def phased_store(root: Path, levels: Sequence[str] = ("bare", "docker")) -> Path:

@@ -24,8 +24,8 @@ from tare.base.rulings import CODES, WEIGHTS, Ruling
 from tare.cli import VERBS
 from tare.cli import tare as tare_verb
 from tare.cli.list import describe
-from tare.cli.papers import LISTED, described
 from tare.cli.scaffold import JSON_VERSION
+from tare.papers.verbs import LISTED, described
 from tare.parts import protocols
 from tare.parts.find import KINDS, names
 from tare.records import model as records
@@ -52,8 +52,9 @@ def page(command: click.Command, context: click.Context) -> list[str]:
     """A verb's own help, and that of the verbs under it."""
     pages = [f"{'#' * context.command_path.count(' ')}# {context.command_path}\n", "```text"]
     pages += [command.get_help(context), "```\n"]
-    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
-        if below.hidden:
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        below = command.get_command(context, name)
+        if below is None or below.hidden:
             continue
         pages += page(below, click.Context(below, info_name=name, parent=context, max_content_width=100))
     return pages
@@ -121,8 +122,10 @@ def json_verbs() -> Iterator[str]:
 def _json_of(command: click.Command | None, path: str) -> Iterator[str]:
     assert command is not None
     if isinstance(command, click.Group):
-        for name, below in command.commands.items():
-            yield from _json_of(below, f"{path} {name}") if not below.hidden else ()
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            yield from _json_of(below, f"{path} {name}") if below and not below.hidden else ()
     elif any("--json" in option.opts for option in command.params):
         told = [" ".join(each.split()) for each in re.split(r"\n\s*\n", command.help or "") if "--json" in each]
         yield f"### {path} --json\n"

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tare.analysis.weighing import weigh
-from tare.papers.pages.claims import claims_figure
 from tare.records.store import Store
 from tare.report.export import as_markdown, safe
 from tare.report.html import Page, page, render
@@ -147,10 +146,10 @@ def stage_study(pack: Path) -> Kept:
     with Store.open(pack) as store:
         weighing, records = weigh(store), store.records()
         made_utc = max(record.started_utc for record in records)
-        content: Page = page(weighing, records, made_utc, store.text(), store.problems, store, [claims_figure])
+        content: Page = page(weighing, records, made_utc, store.text(), store.problems, store)
         whole = render(
             weighing, records, made_utc,
-            study_text=store.text(), problems=store.problems, store=store, also=[claims_figure], interactive=False,
+            study_text=store.text(), problems=store.problems, store=store, interactive=False,
         )  # fmt: skip
     put(Path("studies", machine, f"{study}-report.html"), whole)
     first, _, rest = as_markdown(content).partition("\n")

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tare import __version__
+from tare.base import rooms
 from tare.base.errors import ObstacleError, StudyError, TareError, cannot_run, did_you_mean, unknown_name
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import holds_mask, revealed, without_key
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 def built_in() -> dict[str, Path]:
     """The studies that come with tare, by name."""
-    folder = Path(str(resources.files("tare.papers") / "studies"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return {path.stem: path for folder in rooms.folders("studies") for path in sorted(folder.glob("*.yaml"))}
 
 
 def study_path(study: Path) -> Path:

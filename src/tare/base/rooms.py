@@ -36,6 +36,11 @@ def packages(inner: str) -> list[str]:
     return [f"{home}.{inner}" for home in homes if _folder(f"{home}.{inner}").is_dir()]
 
 
+def folders(inner: str) -> list[Path]:
+    """The folders of `packages`."""
+    return [_folder(package) for package in packages(inner)]
+
+
 def _folder(package: str) -> Path:
     return _HOME.joinpath(*package.split(".")[1:])
 
@@ -48,10 +53,12 @@ def entry_points(door: str, path: tuple[str, ...]) -> Mapping[str, str]:
 
 def offers(door: str) -> dict[str, str]:
     """Name -> "module:attribute" of what rooms and other packages offer at this door; a room's goes first."""
-    found = dict(entry_points(door, tuple(sys.path)))
-    for room in rooms():
-        found |= room.OFFERS.get(door, {})
-    return found
+    return {**entry_points(door, tuple(sys.path)), **of_rooms(door)}
+
+
+def of_rooms(door: str) -> dict[str, str]:
+    """The same of rooms alone, which takes no search through the packages that are installed."""
+    return {name: target for room in rooms() for name, target in room.OFFERS.get(door, {}).items()}
 
 
 def load(target: str) -> Any:

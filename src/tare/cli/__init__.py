@@ -10,15 +10,18 @@ import os
 import shlex
 import signal
 import sys
+from collections.abc import Mapping
+from typing import cast
 
 import click
 
 from tare import __version__
+from tare.base import rooms
 from tare.base.errors import EXIT_CODES, NotRestoredError, TareError, near_names
 from tare.cli.command_line import as_command
 from tare.cli.scaffold import Verbs
 
-SECTIONS = {  # by what people want to do; a verb is imported only when it is used
+_OWN = {  # by what people want to do; a verb is imported only when it is used
     "Measure": {
         "weigh": "Weigh a workload: bare metal against a container, with a verdict.",
         "why": "Explain why a container is slower: the cause and its cure.",
@@ -31,18 +34,36 @@ SECTIONS = {  # by what people want to do; a verb is imported only when it is us
         "compare": "Compare levels of a factor, in a store or in any table.",
         "report": "Write a report: HTML, Markdown, LaTeX, CSV, ...; or one figure.",
         "watch": "Show a run live, in a browser or in the terminal.",
-        "analyse": "energy, variability, pipeline, kernel, tenants, devices.",
+        "analyse": "energy, variability, pipeline, kernel, tenants, devices{more}.",
         "choose": "front, predict, recommend: which configuration to use.",
-        "papers": "studies, claims, tables of the five papers, with your results.",
     },
     "Manage": {
         "device": "status, modes, baseload, restore, clean, image, data, fleet.",
         "store": "merge, pack, check, verify.",
         "trace": "import, simulate, tegrastats: recordings of other tools.",
-        "list": "parts, workloads, studies, data, schema: what a study can name.",
+        "list": "parts, workloads, data, schema{more}: what a study can name.",
     },
 }
 SHARED = {"plan": "check", "watch": "show"}  # verbs in the file of another; in it, each is called as the verb
+OTHERS = "Of other packages"  # the section of verbs that come by entry points
+
+
+def with_offered(own: Mapping[str, Mapping[str, str]], offered: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Section -> verb -> what it is for: the verbs of tare itself, after them those that are offered."""
+    listed = {verb: about for room in rooms.rooms() for verb, about in room.VERBS.items()}
+    found = {section: dict(verbs) for section, verbs in own.items()}
+    for verb in (each for each in offered if " " not in each):
+        section, about = listed.get(verb, (OTHERS, ""))
+        found.setdefault(section, {})[verb] = about
+    for verbs in found.values():
+        for verb, about in verbs.items():
+            below = [each.removeprefix(f"{verb} ") for each in offered if each.startswith(f"{verb} ")]
+            verbs[verb] = about.format(more="".join(f", {each}" for each in below))
+    return found
+
+
+SECTIONS = with_offered(_OWN, rooms.of_rooms("verbs"))  # without other packages, which takes 40 ms to find
+_OWN_VERBS = {verb for verbs in _OWN.values() for verb in verbs}
 VERBS = {verb: about for section in SECTIONS.values() for verb, about in section.items()}
 
 
@@ -50,20 +71,30 @@ class Root(Verbs):
     """Finds a verb's module by its name, so that `tare --help` loads nothing heavy."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return [*VERBS]  # not list(): once tare.cli.list is imported, that name is a module here
+        return [verb for verbs in self._sections().values() for verb in verbs]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in VERBS:
-            return None
-        module = importlib.import_module(f"tare.cli.{SHARED.get(cmd_name, cmd_name)}")
-        command: click.Command = getattr(module, cmd_name if cmd_name in SHARED else "command")
-        return command
+        if cmd_name in _OWN_VERBS:
+            module = importlib.import_module(f"tare.cli.{SHARED.get(cmd_name, cmd_name)}")
+            return cast(click.Command, getattr(module, cmd_name if cmd_name in SHARED else "command"))
+        target = rooms.of_rooms("verbs").get(cmd_name) or rooms.offers("verbs").get(cmd_name)
+        return rooms.load(target) if target and " " not in cmd_name else None
+
+    def _sections(self) -> dict[str, dict[str, str]]:
+        return with_offered(_OWN, rooms.offers("verbs"))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        longest = max(map(len, VERBS))
-        for section, verbs in SECTIONS.items():
+        sections = self._sections()
+        longest = max(len(verb) for verbs in sections.values() for verb in verbs)
+        for section, verbs in sections.items():
             with formatter.section(section):
-                formatter.write_dl([(verb.ljust(longest), about) for verb, about in verbs.items()])
+                formatter.write_dl(
+                    [(verb.ljust(longest), about or self._short(ctx, verb)) for verb, about in verbs.items()]
+                )
+
+    def _short(self, ctx: click.Context, verb: str) -> str:
+        command = self.get_command(ctx, verb)
+        return "" if command is None else command.get_short_help_str()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.format_commands(ctx, formatter)
@@ -71,7 +102,7 @@ class Root(Verbs):
     def unknown(self, ctx: click.Context, name: str) -> str:
         """Verbs within groups are suggested too: `tare energy` is `tare analyse energy`."""
         groups = {verb: found for verb in VERBS if isinstance(found := self.get_command(ctx, verb), click.Group)}
-        inner = {each: f"{verb} {each}" for verb, group in groups.items() for each in group.commands}
+        inner = {each: f"{verb} {each}" for verb, group in groups.items() for each in group.list_commands(ctx)}
         if script := as_command([name]):
             return f"No verb {name!r}. Did you mean `tare weigh -- {shlex.join(script)}`?"
         near = near_names(name, [*VERBS, *inner])

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.base.errors import unknown_name
-from tare.cli import papers
 from tare.cli.scaffold import Result, Verbs, need, prints, width
 from tare_inside import named
 
@@ -163,9 +162,6 @@ def _short(count: int) -> str:
         if count >= size:
             return f"{count / size:.3g} {prefix}"
     return str(count)
-
-
-command.add_command(papers.studies, "studies")
 
 
 @command.command("data")

@@ -107,10 +107,9 @@ def command(
             _write(opened, kind, output, asked, columns or 1)
             found = None
         else:
-            from tare.papers.pages.claims import claims_figure
             from tare.report.html import page
 
-            content = page(weighed(opened, **asked), opened.records(), "", "", (), opened, [claims_figure])
+            content = page(weighed(opened, **asked), opened.records(), "", "", (), opened)
             found = {each.name: each for each in content.figures}
     if found is None:
         if str(output) != "-":
@@ -219,7 +218,6 @@ def _in_one_step(output: Path, write: Callable[[Path], object]) -> None:
 
 
 def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
-    from tare.papers.pages.claims import claims_figure
     from tare.report.export import as_latex, as_markdown
     from tare.report.html import page, render
     from tare.report.other_tools import Numbers, as_openmetrics, as_perfetto
@@ -228,7 +226,7 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
     if kind == "html":
         return render(
             weighing, store.records(), now,
-            study_text=store.text(), problems=store.problems, store=store, also=[claims_figure],
+            study_text=store.text(), problems=store.problems, store=store,
         )  # fmt: skip
     if kind == "json":
         told = {"schema_version": JSON_VERSION, "generated_utc": now, "study_text": store.text()}
@@ -240,7 +238,7 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
     if kind == "openmetrics":
         states = {state: count for state, count in weighing.counts.items() if state != "planned"}
         return as_openmetrics([Numbers(weighing.study, states, len(store.states()), weighing)])
-    content = page(weighing, store.records(), now, store.text(), store.problems, store, [claims_figure])
+    content = page(weighing, store.records(), now, store.text(), store.problems, store)
     return as_markdown(content) if kind == "md" else as_latex(content, columns)
 
 

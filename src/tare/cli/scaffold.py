@@ -20,10 +20,11 @@ from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from tare.base import rooms
 from tare.base.errors import StoreError, StudyError, damage_named, near_names, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import say as say
@@ -290,7 +291,18 @@ class Verbs(click.Group):
     group_class = type
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)  # in the order of the file, not of the alphabet
+        """In the order of the file, not of the alphabet; then those of rooms and other packages."""
+        return [*self.commands, *self._offered()]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.commands or (target := self._offered().get(cmd_name)) is None:
+            return super().get_command(ctx, cmd_name)
+        return cast(click.Command, rooms.load(target))
+
+    def _offered(self) -> dict[str, str]:
+        """Verbs that are offered below this one: "list studies" at `list`."""
+        below = f"{self.name} "
+        return {name.removeprefix(below): to for name, to in rooms.offers("verbs").items() if name.startswith(below)}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Whole sentences, which click would cut off."""

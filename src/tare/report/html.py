@@ -39,7 +39,7 @@ from tare.base.text import count_text, cpu_text, metric_name, safe_text
 from tare.records.model import Record, grouped
 from tare.records.store import Store
 from tare.report.charts.effects import waterfall_reading
-from tare.report.charts.every import FigureMaker, figures, in_groups
+from tare.report.charts.every import figures, in_groups
 from tare.report.evidence import (
     ReportData,
     ReportRow,
@@ -272,7 +272,6 @@ def page(
     study_text: str,
     problems: Sequence[str],
     store: Store | None = None,
-    also: Sequence[FigureMaker] = (),
 ) -> Page:
     """The page of one weighing; with its store also figures of the series."""
     shown = shown_trials(weighing, records)
@@ -283,7 +282,7 @@ def page(
     metrics = [metric for metric in wanted if any(metric in each.metrics for each in shown)]
     by_level = grouped(shown, lambda each: each.level)
     evidence = ReportData(weighing, shown, hrefs, records, store)
-    drawn = tuple(figures(evidence, also))
+    drawn = tuple(figures(evidence))
     plot = _plot(evidence)
     answers = tuple(answers_of(weighing))
     other_headers, others = _others(weighing, hrefs)
@@ -469,7 +468,6 @@ def render(
     study_text: str = "",
     problems: Sequence[str] = (),
     store: Store | None = None,
-    also: Sequence[FigureMaker] = (),
     interactive: bool = True,
 ) -> str:
     """The whole report of one weighing; `problems` are the store's sentences about what it could not read.
@@ -477,7 +475,7 @@ def render(
     Without `interactive` its charts are only drawings, and it is smaller by the chart library.
     """
     style = _template("report.css")
-    content = page(weighing, records, generated_utc, study_text, problems, store, also)
+    content = page(weighing, records, generated_utc, study_text, problems, store)
     groups = [figure for group in content.figure_groups for figure in group.figures]
     drawn = bool(groups) and available()
     charts = {figure.name: compiled(figure) for figure in groups} if drawn else {}

@@ -17,9 +17,9 @@ from tare.analysis.weighing import weigh
 from tare.api.running import built_in, folder_of, refuse_without_power
 from tare.base.errors import ObstacleError, StudyError
 from tare.cli import tare as verbs
-from tare.cli.papers import described
 from tare.cli.report import endings
 from tare.papers.claims.deciding import every_claim, papers
+from tare.papers.verbs import described
 from tare.plan.check import check
 from tare.plan.matrix import Trial, cells, trials
 from tare.records.model import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tare.base.errors import StudyError
-from tare.papers.pages.markdown import as_block, blocks_in, change_of, filled, renewed
+from tare.report.page_blocks import as_block, blocks_in, change_of, filled, renewed
 
 PAGE = """\
 # A paper

@@ -15,7 +15,7 @@ from hostile import PAYLOADS
 from metered import BARE, DOCKER, idle_trials, kept, trials
 from some_fleets import Board, boards, fleet_store
 from some_records import MEMORY
-from tare.papers.pages.claims import claims_figure
+from tare.papers.pages.claims import claims_figures
 from tare.records.store import Store
 from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
 from tare.report.charts.every import traced_figures
@@ -280,7 +280,7 @@ def test_the_take_aways_of_a_fleet_name_devices_that_differ_and_no_path(tmp_path
 def test_a_store_that_speaks_to_no_take_away_has_no_figure_of_them(tmp_path: Path) -> None:
     alone = [replace(each, metrics={"step_s": each.metrics["step_s"]}) for each in trials(BARE, n=2)]
     with Store.open(kept(tmp_path / "store", alone)) as store:
-        assert claims_figure(evidence_of(store)) is None
+        assert claims_figures(evidence_of(store)) == []
 
 
 @pytest.mark.parametrize("payload", PAYLOADS[1:3])  # tags and quotes; test_hostile_labels.py has all, in pages

@@ -11,7 +11,15 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    chdir,
+    contextmanager,
+    redirect_stderr,
+    redirect_stdout,
+    suppress,
+)
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,12 +27,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
+from tare.base import rooms
 from tare.base.errors import StoreError, StudyError, TareError, damage_named
 from tare.cli.scaffold import STORE, Verb, json_option, numpy_on_one_thread, print_json, say, width
 
 if TYPE_CHECKING:
     from tare.figures.rederive import Rederived
-    from tare.papers.pages.markdown import Block, Change
+    from tare.report.page_blocks import Block, Change
 
     Printed: TypeAlias = dict[tuple[str, Block], tuple[str, ...]]
 
@@ -35,8 +44,7 @@ PAGES_FILE = "pages.txt"
 MOST_TOLD = 40  # sentences on a terminal
 READING = frozenset({
     "analyse devices", "analyse energy", "analyse kernel", "analyse pipeline", "analyse tenants", "analyse variability",
-    "choose front", "choose predict", "choose recommend", "compare", "list studies", "list workloads", "papers claims",
-    "papers studies", "papers tables", "show", "trace simulate",
+    "choose front", "choose predict", "choose recommend", "compare", "list workloads", "show", "trace simulate",
 })  # fmt: skip
 # Of any verb that has them: the folder of results is this one, and what can be Markdown is.
 _DEFAULTS = {"results": ".", "form": "md"}
@@ -99,14 +107,17 @@ def verify(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) -
     --json: {"stores": [{"store", "trials", "thinned", "derived", "said", "taken", "taken_count", "problems"}],
     "pages": [{"page", "blocks", "changes", "written"}]}
     """
-    from tare.cli.papers import each_paper_once
     from tare.records.pack import stores_in
     from tare.records.unpack import each_pack_once
 
     numpy_on_one_thread()
     paths, shown = stores_in(results), _pages(results, pages)
-    _read_ahead(shown)
-    with each_pack_once(shared=True), each_paper_once(), _Workers(len(paths)) as workers:
+    import tare.figures.rederive  # noqa: F401  (every store takes it: before the processes, which are forked)
+
+    with ExitStack() as entered, each_pack_once(shared=True):
+        for target in rooms.offers("pages").values():
+            entered.enter_context(rooms.load(target)(_by_subject(shown)))
+        workers = entered.enter_context(_Workers(len(paths)))
         stores = workers.each(partial(_look_at_store, results=results), paths, _size_bytes)
         # From stores that are not as they were sealed, no page is made anew.
         may_write = write and not any(each.problems for each in stores)
@@ -132,19 +143,6 @@ def verify(results: Path, pages: tuple[Path, ...], write: bool, as_json: bool) -
     if wrong:
         again = shlex.join(["tare", "store", "verify", str(results), *(f"--page={page}" for page in pages), "--write"])
         raise TareError(f"{results}: {_summary(len(problems), len(changes), again)}")
-
-
-def _read_ahead(pages: Sequence[Path]) -> None:
-    """Import and read what each process would else import and read for itself; not DuckDB, which cannot be forked."""
-    import tare.figures.rederive  # noqa: F401  (every store takes it)
-
-    for subject in _by_subject(pages):
-        if subject[:2] == ("papers", "tables"):
-            from tare.papers.tables.model import paper
-            from tare.papers.tables.rows import studies_read
-
-            with suppress(StudyError):  # said when the page is looked at
-                studies_read(paper(subject[-1]))
 
 
 class _Workers(AbstractContextManager["_Workers"]):
@@ -260,7 +258,7 @@ def _by_subject(pages: Sequence[Path]) -> dict[tuple[str, ...], list[tuple[str, 
     """The blocks of all pages, those of one paper or store together: they are made of the same things."""
     found: dict[tuple[str, ...], list[tuple[str, Block]]] = {}
     for page in pages:
-        from tare.papers.pages.markdown import blocks_in
+        from tare.report.page_blocks import blocks_in
 
         with suppress(TareError):  # said when the page is looked at
             for block in blocks_in(_page_text(page), str(page)):
@@ -286,7 +284,7 @@ def _page_text(page: Path) -> str:
 
 def _look_at_page(page: Path, folder: Path, printed: Printed, write: bool) -> PageLooked:
     from tare.cli.report import written
-    from tare.papers.pages.markdown import renewed
+    from tare.report.page_blocks import renewed
 
     name, text = str(page), _page_text(page)
     new, changes, count = renewed(
@@ -340,7 +338,7 @@ def _told(stores: Sequence[StoreLooked], pages: Sequence[PageLooked]) -> Iterato
 
 def run_block(block: Block, page: str, results: Path) -> tuple[str, ...]:
     """What the block's command prints now, as the lines of the block; paths in it are relative to the results."""
-    from tare.papers.pages.markdown import as_block
+    from tare.report.page_blocks import as_block
 
     where = f"{page}:{block.line}"
     verb, rest = _reading_verb(block.words, where)
@@ -383,8 +381,9 @@ def _reading_verb(words: Sequence[str], where: str) -> tuple[click.Command, list
         path.append(words[len(path)])
         found = found.get_command(click.Context(found), path[-1])
     name = " ".join(path)
-    if found is None or name not in READING:
-        raise StudyError(f"{where}: a page may not run `tare {name}`; it may run: {', '.join(sorted(READING))}.")
+    reading = READING.union(*(getattr(room, "READING", ()) for room in rooms.rooms()))
+    if found is None or name not in reading:
+        raise StudyError(f"{where}: a page may not run `tare {name}`; it may run: {', '.join(sorted(reading))}.")
     return found, list(words[len(path) :])
 
 

@@ -124,19 +124,19 @@ REACH = 5.0  # effects beyond this stand at the edge: the text says how far they
 _HEADERS = ("take-away", "paper", "here", "effect", "blocks", "why")
 
 
-def claims_figure(evidence: ReportData) -> Figure | None:
-    """A lane for each take-away that was measured; None where none was. The table has all of them."""
+def claims_figures(evidence: ReportData) -> list[Figure]:
+    """One figure, with a lane for each take-away that was measured; none where none was. Its table has all of them."""
     if evidence.store is None:
-        return None
+        return []
     found = answers(claims_of(), [source_of(evidence.store, name="")])  # the page is of one store
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     if not measured:
-        return None
+        return []
     counts = Counter(answer.word for answer in found)
     told = ", ".join(_counted(counts[word], word) for word in (*CLAIM_COLOURS, NOT_MEASURED) if counts[word])
     reading = f"Of the papers' {len({answer.id for answer in found})} take-aways: {told}; see `tare papers claims`."
     body = tuple(map(_row, sorted(found, key=lambda answer: answer.word == NOT_MEASURED)))
-    return Figure("claims", "The papers' take-aways, on these trials", reading, _chart(measured), _HEADERS, body)
+    return [Figure("claims", "The papers' take-aways, on these trials", reading, _chart(measured), _HEADERS, body)]
 
 
 def _row(answer: Answer) -> tuple[Cell, ...]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from tare.analysis.kernel.model import traced_trials
+from tare.base import rooms
 from tare.base.text import in_units, safe_text
 from tare.report.charts.bars import compute_figures, phases_figure, step_figure
 from tare.report.charts.effects import effects_figure, why_figure
@@ -48,14 +48,13 @@ def fleet_figure(evidence: ReportData) -> Figure | None:
     return devices_figure(evidence.fleet)
 
 
-FigureMaker: TypeAlias = Callable[[ReportData], Figure | None]
+def offered_figures(evidence: ReportData) -> list[Figure]:
+    """Those of rooms and of other packages: each offers a function that makes a list of them."""
+    return [figure for target in rooms.offers("sections").values() for figure in rooms.load(target)(evidence)]
 
 
-def figures(evidence: ReportData, also: Sequence[FigureMaker] = ()) -> list[Figure]:
-    """In the order in which they are read: what it costs and where, then what it is made of, then the trials.
-
-    `also` makes figures that this package does not know, such as those of the papers.
-    """
+def figures(evidence: ReportData) -> list[Figure]:
+    """In the order in which they are read: what it costs and where, then what it is made of, then the trials."""
     weighing = evidence.weighing
     jobs = evidence.by_job()
     drawn = [
@@ -65,7 +64,7 @@ def figures(evidence: ReportData, also: Sequence[FigureMaker] = ()) -> list[Figu
         *(_of_job(figure, each.job) for each in jobs for figure in _job_figures(each)),
         *predicted_figures(evidence),
         *traced_figures(evidence),
-        *(maker(evidence) for maker in also),
+        *offered_figures(evidence),
     ]
     return [figure for figure in drawn if figure is not None]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
 PARTS = ("rows", "claims", "layers", "marks")
 USUAL = PARTS[:2]
 RESULTS = Path("studies-results")
-LISTED = (
-    Path(__file__).parents[1] / "papers" / "studies" / "listed.json"
-)  # by `make docs`; to read all studies takes 2 s
+LISTED = Path(__file__).parent / "studies" / "listed.json"  # by `make docs`; to read all studies takes 2 s
 EVERYWHERE = ("smoke", "small")  # scales that every ready study has; without one it is as in the paper
 _SIZES = ("smoke", "small", "cuda", "full")  # each a column; other scales are for certain hardware
 _SHOWN = 6  # levels of a setting
@@ -155,8 +153,18 @@ def tables(name: str, results: Path, parts: tuple[str, ...], form: str) -> Resul
 
 
 @contextmanager
-def each_paper_once() -> Iterator[None]:
-    """In here a paper is answered once, however many of its parts are asked for: for one who reads whole pages."""
+def each_paper_once(subjects: Collection[tuple[str, ...]]) -> Iterator[None]:
+    """In here a paper is answered once, however many of its parts are asked for: for one who reads whole pages.
+
+    The files of the papers in `subjects`, the first words of commands, are read before processes are forked.
+    """
+    from tare.papers.tables.model import paper
+    from tare.papers.tables.rows import studies_read
+
+    for subject in subjects:
+        if subject[:2] == ("papers", "tables"):
+            with suppress(StudyError):  # said when the page is looked at
+                studies_read(paper(subject[-1]))
     token = _kept.set({})
     try:
         yield
