@@ -16,7 +16,7 @@ from tare.base.host import LocalHost
 from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
-WORK = (sys.executable, str(Path(__file__).with_name("planted_work.py")), "8", "--compute", "300000")
+WORK = (sys.executable, str(Path(__file__).with_name("planted_work.py")), "8", "--compute", "100000")
 QUOTA = ("--quota", "0.02", "--no-layers")  # far below what is left of a core beside other tests
 
 
@@ -51,7 +51,7 @@ def test_a_quota_in_docker_ends_with_the_cause_its_proof_and_its_cure(tmp_path: 
 
 
 @pytest.mark.machine("runc", "root")
-@pytest.mark.parametrize("request_to_end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("request_to_end", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.deep)])
 def test_stopped_in_the_middle_of_the_proof_it_says_what_is_sure_leaves_nothing_and_goes_on(
     tmp_path: Path, request_to_end: signal.Signals
 ) -> None:

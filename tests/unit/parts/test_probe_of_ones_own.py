@@ -92,7 +92,7 @@ def busy() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("busy")
-@pytest.mark.parametrize("way", [in_the_tree, as_a_wheel])
+@pytest.mark.parametrize("way", [pytest.param(in_the_tree, marks=pytest.mark.deep), as_a_wheel])
 def test_a_probe_is_shown_compared_and_documented_with_no_other_file_touched(way, tmp_path: Path) -> None:
     own = {**os.environ, "PYTHONPATH": way(tmp_path / "own"), "TARE_STATE": str(tmp_path / "state")}
     (tmp_path / "study.yaml").write_text(STUDY, encoding="utf-8")
