@@ -432,9 +432,9 @@ _256 = "256 pixels, as the paper has them"
 PRESETS = (
     Preset(
         "lenet5", "train", "lenet5", "mnist", "torch_train", TRAINED,
-        # A few seconds a trial on a small machine: epoch 0 apart, then as many steps as a 90th percentile takes. More
-        # of them would not help: trials differ by their process, and those of 60 steps scatter as those of 120.
-        {"model": "lenet5", "batch": 16, "epochs": 6, "steps_per_epoch": 20, "workers": 0, "threads": 1},
+        # As many steps as a start is worth: the log ratios of pairs of 100, 200, 400 and 800 steps scatter by 4.0, 3.0,
+        # 1.7 and 2.0 % (docs/how-to/measure-on-a-noisy-machine.md).
+        {"model": "lenet5", "batch": 16, "epochs": 5, "steps_per_epoch": 80, "workers": 0, "threads": 1},
         note="the one that `tare weigh` takes by itself: a few seconds a trial on any machine",
     ),
     _training("lenet5-mnist", "lenet5", "mnist"),

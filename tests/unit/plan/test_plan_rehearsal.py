@@ -53,11 +53,20 @@ def test_programs_of_the_users_own_are_rehearsed_and_built_in_ones_not(workload,
 
 
 def test_a_built_in_workload_is_rehearsed_in_a_short_form_under_the_settings_of_the_whole():
-    made = study(workload={"torch_train": {"epochs": 3}}, rehearse=True)
+    made = study(workload={"torch_train": {"epochs": 3, "model": "resnet50", "data": "imagenet"}}, rehearse=True)
     first = planned(made)[0]
     assert first.settings["workload.epochs"] == 3
     assert first.cell.workload.units() == 5
     assert length_of(first, 4.0, 2.0, {"step_s": 0.01}) is None  # five steps say nothing of the rest
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"),
+    [({}, range(60, 400)), ({"steps_per_epoch": 30}, (30,)), ({"items": 320, "steps_per_epoch": None}, (20,))],
+)
+def test_quick_steps_are_rehearsed_for_a_second_or_as_long_as_their_epoch(fields, steps):
+    made = study(workload={"torch_train": {"epochs": 3, **fields}}, rehearse=True)
+    assert planned(made)[0].cell.workload.units() in steps
 
 
 def test_a_script_that_is_ended_at_a_step_is_rehearsed_with_few_of_them():

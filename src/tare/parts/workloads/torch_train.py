@@ -19,11 +19,11 @@ from tare.base.errors import unknown_name
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
 from tare.drivers.storage.placing import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
-from tare.drivers.torch_programs import TorchWorkload, load_s, training_s
+from tare.drivers.torch_programs import PASSES, TorchWorkload, load_s, training_s
 from tare.parts.protocols import Machine
 from tare_inside import named
 
-REHEARSED_STEPS = 5
+REHEARSED_STEPS, REHEARSED_S = 5, 1.0  # of a rehearsal: at least so many, and so long on a small machine
 _FED_WITH = {"image": "image", "tokens": "text"}  # the KIND of a network -> the KIND of the data that it learns from
 
 
@@ -149,7 +149,10 @@ class TorchTrain(TorchWorkload):
 
     def shortened(self) -> Self:
         """One epoch of a few mini-batches, or as many epochs as a checkpoint takes."""
-        steps = min(self.steps_per_epoch or REHEARSED_STEPS, REHEARSED_STEPS)
+        forward_s = self.forward_s(self.model, self.batch, self.pixels, self.scale, Machine())
+        wanted = int(REHEARSED_S / (PASSES * forward_s + load_s(self.data, self.batch)))
+        all_steps = self.steps_per_epoch or (REHEARSED_STEPS if self.data_path else self._item_count() // self.batch)
+        steps = min(all_steps, max(REHEARSED_STEPS, wanted))
         return self.model_copy(update={"epochs": self.checkpoint_every or 1, "steps_per_epoch": steps})
 
     def prepare(self, host: Host) -> None:
