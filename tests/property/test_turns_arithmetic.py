@@ -1,11 +1,13 @@
 """Whatever the turns: the mean step is the side's own time in them over its steps, and no step holds a wait."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.figures.steps import step_metrics, steps_in, windows_of, without_stops
+from tare.figures.steps import facts_of_steps, step_metrics, steps_in, windows_of, without_stops
 from tare.parts.protocols import Mark
 
 lengths = st.lists(st.integers(1, 10**9), min_size=1, max_size=40)
@@ -48,6 +50,30 @@ def test_the_mean_is_own_time_over_steps(lengths, rests, waits, steps, count, wa
     moved, _ = without_stops(marks, {}, facts)
     assert moved[-1].t_ns <= sum(own_ns)
     assert windows_of(facts).running_ns(windows[-1][1]) == sum(own_ns)
+
+
+def test_the_longest_steps_and_those_after_the_first_of_each_turn_are_facts():
+    lengths = [
+        99,
+        5,
+        *[30, 20, 20, 10, 10],
+        *[40, 20, 20, 10, 12],
+        99,
+    ]  # a start, a warm-up, two turns of five, the rest
+    ends = np.cumsum(lengths) * 10**6
+    begins = ends - np.array(lengths) * 10**6
+    spans = zip(begins.tolist(), ends.tolist(), strict=True)
+    marks = [
+        Mark(t, "step", edge, n) for n, span in enumerate(spans) for t, edge in zip(span, ("begin", "end"), strict=True)
+    ]
+    bounds = [0, *ends[[0, 1, 6, 11, 12]].tolist()]
+    told = {"windows_ns": [list(each) for each in pairwise(bounds)], "steps": 5, "count": 2, "warm": 1, "before": 2}
+    told |= {"done": 2, "synchronous": True}
+    found = facts_of_steps(steps_in(marks, {"turns": told}), {"turns": told})
+    assert found["longest_steps_s"] == pytest.approx([0.02, 0.02, 0.02, 0.03, 0.04])
+    assert found["later_steps_s"] == pytest.approx((10 + 10 + 10 + 12) / 4e3)
+    told["synchronous"] = False
+    assert facts_of_steps(steps_in(marks, {"turns": told}), {"turns": told}) == {}
 
 
 def test_evaluations_lie_in_no_step_and_a_gpu_has_no_percentiles():

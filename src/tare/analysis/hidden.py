@@ -28,7 +28,16 @@ from tare.analysis.model import Comparison, FlaggedTrial, Interaction, Marked, M
 from tare.analysis.selection import OF_RUN, START_UP, WHOLE, Selection, block_of, why_not
 from tare.analysis.work import is_per_sample, samples_of, with_per_sample
 from tare.base.rulings import LEGACY, Ruling
-from tare.records.model import FAILED, TYPE, Record, depends_on_speed, grouped
+from tare.records.model import (
+    FAILED,
+    LATER_STEPS,
+    LONG_STEPS,
+    LONGEST_STEPS,
+    TYPE,
+    Record,
+    depends_on_speed,
+    grouped,
+)
 
 WATCHED = frozenset({"gpu.power-limit"})  # notes of a trial that can bias a comparison if one side alone has them
 ALIKE = 0.5  # the side that has it less often has it at least this often, as a share of the other
@@ -223,6 +232,7 @@ def _crossed(names: Mapping[Key, str], base: _Effects, other: _Effects) -> list[
 MEAN, MEDIAN, EPOCH, REST = "step_mean_s", "step_s", "epoch_s", "epoch_rest_s"
 IN_STEPS = "epoch_in_steps_s"
 OUTSIDE, WITH_REST = ("evaluation_s", "checkpoints_s", "exit_s"), "run_with_rest_s"  # of a run, neither step nor start
+LONG_SHARE = 0.5  # of the margin: what the longest steps of a side may take beyond as many usual ones
 STOPPED_SHARE, STOPPED_MEAN = 0.001, 0.005  # of a run, in the median trial and in the mean: less is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
 FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
@@ -244,6 +254,7 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
     epochs = _epochs(selected)
     epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
     long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
+    later = _compared(_with_later(selected), LATER_STEPS) if selected.metric == MEAN else {}
     longer, failed = _with_rest(selected), Counter(each.label for each in selected.left_out if each.state in FAILED)
     made = []
     for each in judged:
@@ -251,12 +262,56 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
         by_quota = _by_quota(selected, each)
         if not by_quota and pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
+        if each.metric == MEAN and each.verdict == "equivalent":
+            reasons += _long_steps(selected, each)
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
         reasons += [*_outside(selected, longer.get(pair)), *_of_runs(selected, each, by_quota)]
         failures = _failures(selected, each, failed)
-        made.append(_withheld(each, [*reasons, *failures], () if failures else _few_left(selected, each)))
+        held = _withheld(each, [*reasons, *failures], () if failures else _few_left(selected, each))
+        made.append(_held_to_later(held, later.get(pair)))
     return tuple(made)
+
+
+def _with_later(selected: Selection) -> Selection:
+    """The trials in turns, each with the mean of its steps after the first of each turn."""
+    used = [each for each in selected.used if LATER_STEPS in each.facts]
+    return replace(
+        selected,
+        used=tuple(replace(each, metrics={**each.metrics, LATER_STEPS: each.facts[LATER_STEPS]}) for each in used),
+    )
+
+
+def _held_to_later(found: Comparison, later: Comparison | None) -> Comparison:
+    """What a partner leaves behind in caches is in the first steps of a turn: it must not make the difference."""
+    if later is None or later.effect is None or found.low is None or found.high is None or found.metric != MEAN:
+        return found
+    if found.low <= later.effect <= found.high:
+        return found
+    withheld = (*found.withheld, sentences.carried_over(found, later))
+    return replace(found, verdict="cannot_tell", withheld=withheld)
+
+
+def _long_steps(selected: Selection, found: Comparison) -> list[Ruling]:
+    """A few steps that hold so much of a side's time say that the next run may have one more, or one less."""
+    reasons = []
+    sides = selected.sides(found.level, found.against)
+    for level, records in zip((found.level, found.against), sides, strict=True):
+        known = [each for each in records if LONGEST_STEPS in each.facts and {MEAN, MEDIAN} <= each.metrics.keys()]
+        total_s = sum(each.metrics[MEAN] * _counted_steps(each) for each in known)
+        beyond = [step_s - each.metrics[MEDIAN] for each in known for step_s in each.facts[LONGEST_STEPS]]
+        longest_s = sum(sorted(beyond)[-LONG_STEPS:])
+        if total_s > 0 and longest_s > LONG_SHARE * found.margin * total_s:
+            reasons.append(sentences.long_steps(found, level, longest_s / total_s))
+    return reasons
+
+
+def _counted_steps(record: Record) -> float:
+    """The steps that its mean is of."""
+    told = record.facts.get("turns")
+    if told is not None:
+        return float(told["done"] * told["steps"])
+    return record.metrics.get("steps", 0.0) - record.metrics.get("warm_up_steps", 0.0)
 
 
 def _by_quota(selected: Selection, found: Comparison) -> bool:

@@ -221,6 +221,30 @@ def added(seen: Sequence[int], alpha: float) -> str:
 # What a metric hides: with any of these no level is called equivalent
 
 
+def long_steps(found: Comparison, level: str, share: float) -> Ruling:
+    return _note_of(
+        found.level,
+        "compare.long-steps",
+        in_units(
+            f"the five longest steps of {level!r} hold {percent(share)} of the time of all, which is more than half of "
+            f"the margin: how many of them a run has is chance. More blocks tell.",
+            found.unit,
+        ),
+    )
+
+
+def carried_over(found: Comparison, later: Comparison) -> Ruling:
+    return _note_of(
+        found.level,
+        "compare.carry-over",
+        in_units(
+            f"without the first three steps of each turn the mean step is {effect_of(later)}, which is outside the "
+            "interval: one side slows the other's first steps. `--design blocks` runs them apart.",
+            found.unit,
+        ),
+    )
+
+
 def mean_and_median(mean: Comparison, median: Comparison, per: str = "") -> Ruling:
     return _note_of(
         mean.level,
@@ -378,6 +402,8 @@ _HIDDEN = {
     "compare.failed-trials": "one side fails",
     "compare.dropped-trials": "trials were dropped",
     "compare.rare-and-slow": "a few trials are slow",
+    "compare.long-steps": "a few steps are long",
+    "compare.carry-over": "the sides disturb each other",
     "compare.outside-time": "the time from outside disagrees",
     "compare.coarse-values": "values are rounded",
     "compare.copied-side": "one side may be a copy",

@@ -176,6 +176,8 @@ CODES: dict[str, str] = {
     "compare.epoch-tail": "the sides differ between the steps of an epoch: not called equivalent",
     "compare.failed-trials": "trials of one side failed far more often than of the other: not called equivalent",
     "compare.dropped-trials": "more than a tenth of the trials of a side could not be used: not called equivalent",
+    "compare.long-steps": "the five longest steps of a side hold more than half of the margin: not equivalent",
+    "compare.carry-over": "without the first steps of each turn the effect is outside its interval: nothing is claimed",
     "compare.rare-and-slow": "a few trials are so slow that the mean over all is beyond the margin: not equivalent",
     "compare.copied-side": "both sides have the same times to their last digit: one may be a copy, not equivalent",
     "compare.coarse-values": "the values of a table are rounded more coarsely than the margin: not called equivalent",

@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from tare.parts.protocols import Mark
 from tare.records.intervals import Intervals, Ints, MarkColumns, MarkRows, are, intervals, mark_columns
+from tare.records.model import LATER_STEPS, LONG_STEPS, LONGEST_STEPS
 
 Durations = npt.NDArray[np.float64]
 
@@ -462,6 +463,22 @@ def _in_turns(marks: Sequence[Mark], facts: Mapping[str, Any], told: Mapping[str
         return replace(steps, seconds=seconds, warm_up=min(first, len(place)))
     spent_ns = turns[-1] - turns[0] - _inside(intervals(mark_columns(own)).named(*APART), int(turns[0]), int(turns[-1]))
     return replace(steps, seconds=seconds, warm_up=min(first, len(place)), own_mean_s=float(spent_ns) / 1e9 / count)
+
+
+EARLY_STEPS = 3
+
+
+def facts_of_steps(steps: Steps | None, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The longest steps; in turns, also the mean of those after the first of each turn, which a partner slows most."""
+    if steps is None or "step" not in steps.seconds or not (whole := steps.measured("step")).size:
+        return {}
+    found: dict[str, Any] = {LONGEST_STEPS: np.sort(whole)[-LONG_STEPS:].tolist()}
+    if (told := facts.get(TURNS)) is not None and told["steps"] > EARLY_STEPS:
+        values = steps.seconds["step"]
+        later = values[(np.arange(len(values)) - told["before"]) % told["steps"] >= EARLY_STEPS]
+        if (known := later[~np.isnan(later)]).size:
+            found[LATER_STEPS] = float(known.mean())
+    return found
 
 
 def _inside(found: Intervals, begin_ns: int, end_ns: int) -> int:

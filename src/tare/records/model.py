@@ -20,6 +20,8 @@ from tare.base.text import unit_of
 Json: TypeAlias = Any
 State: TypeAlias = Literal["planned", "running", "ok", "suspect", "invalid", "failed", "timeout", "oom", "interrupted"]
 AA_REPEAT = "A/A repeat"  # the baseline, run a second time in the same block
+LONGEST_STEPS, LATER_STEPS = "longest_steps_s", "later_steps_s"  # facts: figures/steps.py says of what
+LONG_STEPS = 5
 USABLE: tuple[State, ...] = ("ok", "suspect")  # their times may be compared; a suspect one is marked
 # What a resume does not run again, but for an invalid one that has reruns left.
 FINISHED: tuple[State, ...] = ("ok", "suspect", "invalid", "failed", "timeout", "oom")

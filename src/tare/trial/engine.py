@@ -24,7 +24,7 @@ from tare.figures.energy import energy_of_trial
 from tare.figures.evidence import THRESHOLDS
 from tare.figures.rederive import figures
 from tare.figures.series import declared_metrics
-from tare.figures.steps import ACTIVITY_FACT, steps_in
+from tare.figures.steps import ACTIVITY_FACT, facts_of_steps, steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.matrix import PlannedTenant, Trial
 from tare.plan.turning import HOLDS, OTHER_THREADS
@@ -560,6 +560,7 @@ def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
     verdict = judge(trial, state, steps)
     title = trial.cell.workload.title()
     metrics, declared = figures(state, steps, energy), declared_metrics(state.channels)
+    state.facts |= facts_of_steps(steps, state.facts)
     facts = {**state.facts, "title": title, "outcome": state.outcome, "thresholds": THRESHOLDS.as_json()}
     if state.sampler is not None:
         facts["sampler"] = state.sampler.as_json()

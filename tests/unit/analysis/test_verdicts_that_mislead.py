@@ -102,6 +102,36 @@ def test_what_differs_beside_equal_steps_takes_the_word_away_and_fails_the_gate_
     assert [each.code for each in gate(apart, 0.05).reasons] == ["gate.hidden"]
 
 
+@pytest.mark.parametrize(
+    ("whose", "longest", "is_told"), [("docker", 0.3, True), ("bare", 0.3, True), ("docker", 0.003, False)]
+)
+def test_few_long_steps_of_a_side_take_equivalent_away(whose: str, longest: float, is_told: bool) -> None:
+    """Eight trials of 100 steps of 2 ms take 1.6 s: half of the margin is 40 ms, and five of 3 ms are 5 ms more."""
+    made = [
+        replace(
+            each,
+            metrics={**each.metrics, "steps": 110.0, "warm_up_steps": 10.0},
+            facts={**each.facts, "longest_steps_s": [longest if each.settings["platform"] == whose else 0.002] * 5},
+        )
+        for each in trials()
+    ]
+    found = only(made)
+    assert (found.verdict == "cannot_tell") is is_told
+    assert [each.code for each in found.withheld] == ["compare.long-steps"] * is_told
+
+
+@pytest.mark.parametrize(("later", "verdict"), [(1.0, "equivalent"), (1.03, "cannot_tell")])
+def test_an_effect_that_the_first_steps_of_turns_make_is_not_claimed(later: float, verdict: str) -> None:
+    made = [
+        replace(each, facts={**each.facts, "later_steps_s": each.metrics["step_mean_s"] * factor})
+        for each in trials()
+        for factor in [later if each.settings["platform"] == "docker" else 1.0]
+    ]
+    found = only(made)
+    assert found.verdict == verdict
+    assert [each.code for each in found.withheld] == ["compare.carry-over"] * (verdict == "cannot_tell")
+
+
 @pytest.mark.parametrize(("stopped", "seconds"), [(5, 0.2), (1, 2.0)])
 def test_stops_in_a_minority_of_the_trials_are_seen(stopped, seconds):
     made = []
