@@ -81,7 +81,8 @@ def _further(selected: Selection) -> list[str]:
     serves = [name for name in (FIRST_TOKEN, GOODPUT) if infers and _all_have(selected, name)]
     few = (serves or selected.metric == GOAL_RATE) and not _all_have(selected, TAIL)  # some hundreds have no p99
     tail = SHORT_TAIL if few else TAIL
-    return [*([tail] if infers else []), *serves, START_UP, *of_processors(selected)]
+    alone = not any(record.facts.get("turns", {}).get("together") for record in selected.used)
+    return [*([tail] if infers else []), *serves, *([START_UP] if alone else []), *of_processors(selected)]
 
 
 def of_processors(selected: Selection) -> list[str]:

@@ -188,7 +188,13 @@ def in_turns(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     if lengths:
         span = " to ".join(str(each) for each in dict.fromkeys((lengths[0], lengths[-1])))
         told.append(f"the sides took turns in slices of {span} ms")
-    return [f"{each}. Start-up and the whole run are timed without the stops." for each in told]
+    made = [f"{each}. Start-up and the whole run are timed without the stops." for each in told]
+    if any(each.get("together") for each in of_turns):
+        made.append(
+            "the sides of a pair started at the same time, so that their start-up is shown and not judged: with more "
+            "time (`--seconds 300`) they start one after the other."
+        )
+    return made
 
 
 def run_again(count: int) -> str:

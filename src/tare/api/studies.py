@@ -30,7 +30,7 @@ _RUNNER = "call.py"
 _EVERY_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"})
 
 
-USUAL_S = 140  # a weighing begins no further block past the seventh that would end later
+USUAL_S = 90  # a weighing begins no further block past the seventh that would end later
 
 
 def weigh(

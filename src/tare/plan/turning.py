@@ -35,6 +35,8 @@ LEFT_SHARE = 0.05  # of the steps of a program that does not say how many it doe
 ONE_CORE = 1.1  # CPU time over time: more is a second busy thread
 MOST_BESIDE = 0.1  # cores: less beside the busiest thread is no second busy one
 MOST_MEMORY = 0.9  # of what is available, for all sides at once
+TRIAL_S = 0.7  # of a trial beside its program
+START_SHARE = 0.2  # of a pair's time: what starting both sides at once saves, where it is worth that
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
 _ENERGY = ("power_", "external")
@@ -57,6 +59,7 @@ class Turning:
     count: int  # turns of each side
     warm: int  # steps between the first hold and the first turn
     one_core: bool = False  # all sides of a pair on the same core, which changes from pair to pair
+    together: bool = False  # all sides of a pair start at the same time
 
     def as_plain(self) -> dict[str, int]:
         return asdict(self)
@@ -78,7 +81,8 @@ class Choice:
         if self.turning is None:
             return f"design  whole runs in blocks: {self.why}"
         where = ", both sides on one core" if self.turning.one_core else ""
-        return f"design  turns of {count_text(self.turning.steps, 'step')}{where}: {self.why}"
+        starts = ", started at the same time" if self.turning.together else ""
+        return f"design  turns of {count_text(self.turning.steps, 'step')}{where}{starts}: {self.why}"
 
     def as_plain(self) -> dict[str, Any]:
         turns = {} if self.turning is None else {"turns": self.turning.as_plain()}
@@ -183,8 +187,23 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
     if turning is None:
         return Choice(None, f"{min(steps)} steps are too few for {LEAST_TURNS} turns")
     free = not limited and not any(map(_is_placed, limits))
-    turning = replace(turning, one_core=free and all(map(_has_one_busy_thread, records)))
-    return Choice(turning, "steps are marked, both sides can be stopped after one")
+    one_core = free and all(map(_has_one_busy_thread, records))
+    why = "steps are marked, both sides can be stopped after one"
+    if one_core and _has_no_room(study, records, min(steps) * step_s):
+        turning, why = replace(turning, together=True), f"{why}, and starts made alone would not fit into the time"
+    return Choice(replace(turning, one_core=one_core), why)
+
+
+def _has_no_room(study: Study, rehearsals: Sequence[Rehearsed], steps_s: float) -> bool:
+    """Whether pairs whose sides start one after the other take longer than what is allowed, and mostly for that."""
+    repeat = study.repeat
+    within_s = repeat.past_min_s if repeat.within_s is None else repeat.within_s
+    starts = [each.metrics.get("startup_s", 0.0) for each in rehearsals]
+    if within_s is None or len(os.sched_getaffinity(0)) < len(starts) or study.compare.metric == "startup_s":
+        return False
+    pair_s = sum(starts) + len(starts) * (steps_s + TRIAL_S)
+    left_s = within_s - sum(each.metrics.get("wall_s", 0.0) + TRIAL_S for each in rehearsals)
+    return repeat.min * pair_s > left_s and min(starts) > START_SHARE * pair_s
 
 
 def _has_one_busy_thread(rehearsal: Rehearsed) -> bool:

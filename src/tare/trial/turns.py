@@ -4,7 +4,8 @@ A side that is to change holds at the end of a step (tare_inside/turns.py), and 
 of its own, as if it had run alone, with the fact `turns` (figures/steps.py says what is in it). Whatever disturbs the
 machine for longer than a turn disturbs all of them alike.
 
-The sides start one after the other, and warm up, while those before them are stopped: a start is made alone.
+The sides start one after the other, and warm up, while those before them are stopped: a start is made alone. Where
+the time that is allowed has no room for that, they start at the same time, and their start-up is not judged.
 """
 
 from __future__ import annotations
@@ -113,6 +114,7 @@ class Side:
         self.following = 0  # the number of its next step
         self.before = 0  # steps before its first turn
         self.late = False
+        self._begin_ns = 0  # of its start, or of its last grant
         self.core: int | None = None
         self._grants = Grants(opened.measured.workdir, stack)
         self._clock: Clock = run.bench.host.clock
@@ -132,15 +134,14 @@ class Side:
     def spent_s(self) -> float:
         return sum(end - begin for begin, end in self.windows) / 1e9
 
-    def start(self, others_failed: Callable[[], bool]) -> None:
-        """Start it, and wait until it holds after its first step, or has ended."""
-        begin_ns = self._clock.now_ns()
+    def start(self) -> None:
+        """Start it; it will hold after its first step."""
+        self._begin_ns = self._clock.now_ns()
         run = self.run
         heard = None if run.bench.heard is None else partial(run.bench.heard, run.trial)
         with heard_by(Tail(self.opened.measured.workdir, heard, run.state.scrubber.text)):
             self.process.start(waits=False)
         self._started = True
-        self._until_it_holds(begin_ns, others_failed, first=True)
 
     def move_to(self, core: int) -> None:
         """Let its threads, of which none runs now, run on this core alone: each as large a pool as it was started with.
@@ -157,34 +158,49 @@ class Side:
         self.core = core
 
     def turn(self, steps: int, others_failed: Callable[[], bool]) -> None:
-        """Do so many steps, or FREE: all that are left."""
-        self.freezer.resume()
-        begin_ns = self._clock.now_ns()
+        """Do so many steps, and hold."""
+        self.go(steps)
         expected = self.following + steps
-        self._grants.grant(steps)
-        self._until_it_holds(begin_ns, others_failed)
-        if steps != FREE and not self.over and not self.late and self.following != expected:
+        self.until_it_holds(others_failed)
+        if not self.over and not self.late and self.following != expected:
             raise TrialError(f"{steps} steps were granted, and the workload says it did {self.following}.")
 
-    def _until_it_holds(self, begin_ns: int, others_failed: Callable[[], bool], *, first: bool = False) -> None:
+    def go(self, steps: int) -> None:
+        """Let it do so many steps, or FREE: all that are left."""
+        self.freezer.resume()
+        self._begin_ns = self._clock.now_ns()
+        self._grants.grant(steps)
+
+    def go_free(self) -> None:
+        self.go(FREE)
+
+    def until_it_holds(self, others_failed: Callable[[], bool]) -> None:
+        while not self.rests(others_failed):
+            pass
+
+    def rests(self, others_failed: Callable[[], bool]) -> bool:
+        """Wait for a moment; whether it holds and is stopped now, or has ended, or is to be ended."""
         limit_s = self.run.trial.limit_s - self.spent_s
-        while (told := self._grants.report(_LOOK_EVERY_S)) is None:
-            now_ns = self._clock.now_ns()
+        told = self._grants.report(_LOOK_EVERY_S)
+        now_ns, begin_ns = self._clock.now_ns(), self._begin_ns
+        if told is None:
             self.late = (now_ns - begin_ns) / 1e9 > limit_s
-            if self.over or self.late or others_failed():
-                self.windows.append((begin_ns, now_ns))
-                self.outside_ns += now_ns - begin_ns
-                return
-        self.outside_ns += self._clock.now_ns() - begin_ns
+            if not (self.over or self.late or others_failed()):
+                return False
+            self.windows.append((begin_ns, now_ns))
+            self.outside_ns += now_ns - begin_ns
+            return True
+        self.outside_ns += now_ns - begin_ns
         following, turn_ns, end_ns = told
         # From its grant on, as the process saw it: how long it took to wake up is no time of its steps.
-        turn_ns = begin_ns if first else turn_ns
-        if not begin_ns <= turn_ns <= end_ns <= self._clock.now_ns():
+        turn_ns = turn_ns if self.windows else begin_ns
+        if not begin_ns <= turn_ns <= end_ns <= now_ns:
             raise TrialError("the workload says that a turn was at another time than it was granted for.")
         self.following = following
         self.windows.append((turn_ns, end_ns))
         self.late = self.spent_s > self.run.trial.limit_s
         self.freezer.stop()
+        return True
 
     def resume(self) -> None:
         with suppress(OSError, TareError):
@@ -220,9 +236,13 @@ class Alternation:
 
     def alternate(self) -> None:
         """The starts, the rounds, and what is left of each side."""
+        if self._turning.together:
+            self._at_once(Side.start)
         for side in self._drawn():
-            with _blamed(side.run):
-                side.start(self._one_failed)
+            if not self._turning.together:
+                with _blamed(side.run):
+                    side.start()
+                    side.until_it_holds(self._one_failed)
             if self._is_over():
                 return
             with _blamed(side.run):
@@ -241,11 +261,27 @@ class Alternation:
                 if self._is_over():
                     return
             self.done += 1
+        if self._turning.together:
+            self._at_once(Side.go_free)
+            return
         for side in self._drawn():
             with _blamed(side.run):
-                side.turn(FREE, self._one_failed)
+                side.go_free()
+                side.until_it_holds(self._one_failed)
             if self._one_failed():
                 return
+
+    def _at_once(self, begin: Callable[[Side], None]) -> None:
+        """All sides begin, each on whatever core is free, and all are waited for."""
+        waiting = self._drawn()
+        for side in waiting:
+            with _blamed(side.run):
+                begin(side)
+        while waiting:
+            for side in list(waiting):
+                with _blamed(side.run):
+                    if side.rests(self._one_failed):
+                        waiting.remove(side)
 
     def _drawn(self) -> list[Side]:
         return self._rng.sample(self._sides, len(self._sides))

@@ -81,7 +81,7 @@ def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):
 
 
 def test_nobody_is_said_to_have_set_a_time_that_is_the_default():
-    assert would_not_fit(None) == "another block would not fit into tare weigh's default of 140 s (--seconds)"
+    assert would_not_fit(None) == "another block would not fit into tare weigh's default of 90 s (--seconds)"
     assert would_not_fit(60) == "another block would not fit into the 60 s of --seconds"
 
 

@@ -51,7 +51,8 @@ def test_marked_steps_take_turns_and_the_line_says_why():
     assert found.turning == Turning(steps=20, count=42, warm=95, one_core=True)
     why = "steps are marked, both sides can be stopped after one"
     assert str(found) == f"design  turns of 20 steps, both sides on one core: {why}"
-    assert found.as_plain()["turns"] == {"steps": 20, "count": 42, "warm": 95, "one_core": True}
+    plain = {"steps": 20, "count": 42, "warm": 95, "one_core": True, "together": False}
+    assert found.as_plain()["turns"] == plain
     assert Turning.of_fact({**found.as_plain()["turns"], "done": 3}) == found.turning
 
 
@@ -62,6 +63,20 @@ def test_sides_with_a_second_busy_thread_have_all_cores(others: float | None):
     assert made.turning is not None
     assert not made.turning.one_core
     assert "one core" not in str(made)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "start_s", "cores", "together"),
+    [(90, 4.0, 2, True), (300, 4.0, 2, False), (90, 0.2, 2, False), (90, 4.0, 1, False), (None, 4.0, 2, False)],
+)
+def test_sides_start_at_once_where_starts_made_alone_have_no_room(
+    seconds: int | None, start_s: float, cores: int, together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
+    repeat = 7 if seconds is None else {"min": 7, "max": 20, "more_within": f"{seconds} s"}
+    made = choice(rehearsed("a", steps=400.0, step_mean_s=0.006, wall_s=start_s + 1, startup_s=start_s), repeat=repeat)
+    assert made.turning.together is together
+    assert ("started at the same time" in str(made)) is together
 
 
 @pytest.mark.parametrize("placed", [{"cpuset": "0"}, {"cores": 1, "pin": True}, {"quota": 2.0}, {"leave_idle": 1}])

@@ -28,6 +28,8 @@ PROGRAM = """
 import os, sys, time
 from tare_inside import turns
 folder, steps, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+if what in ("never", "stillborn"):
+    sys.exit(what == "stillborn")
 mine, log = turns.joined(folder), open(os.path.join(folder, "log"), "w", 1)
 for step in range(steps):
     begin = time.monotonic_ns()
@@ -150,6 +152,28 @@ def test_turns_do_not_overlap_and_both_do_as_many_steps(sides: Callable[..., Sid
     assert [a + b for a, b in zip(*(side.order for side in made.all), strict=True)] == [1] * 4
     starts = sorted((side.windows[0][0], side.windows[1][1]) for side in made.all)
     assert starts[0][1] <= starts[1][0], "a side starts and warms up while nobody else runs"
+
+
+def test_sides_that_start_at_the_same_time_take_turns_after_that(sides: Callable[..., Sides]) -> None:
+    made = sides("runs", "runs")
+    turns = made.alternate(replace(TURNING, together=True))
+    assert turns.done == 4
+    assert not made.errors
+    starts = [side.windows[0] for side in made.all]
+    assert max(begin for begin, _ in starts) < min(end for _, end in starts)
+    spans = sorted(window for side in made.all for window in side.windows[1:6])
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(spans)), "warm-ups and turns are one after the other"
+    assert [len(made.log(number)) for number in (0, 1)] == [60, 60]
+
+
+@pytest.mark.parametrize(("what", "is_failed"), [("ends", False), ("fails", True)])
+def test_who_ends_while_both_start_takes_the_other_with_it(
+    sides: Callable[..., Sides], what: str, is_failed: bool
+) -> None:
+    made = sides("runs", "never" if what == "ends" else "stillborn")
+    made.alternate(replace(TURNING, together=True))
+    assert all(side.over for side in made.all)
+    assert made.all[1].opened.measured.died is is_failed
 
 
 def test_on_one_core_no_thread_of_a_side_keeps_another(
