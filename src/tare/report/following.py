@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from tare.analysis.model import Weighing
+from tare.analysis.model import Comparison, Weighing
 from tare.analysis.selection import START_UP
 from tare.base.text import count_text, duration_text, share_text
 from tare.records.model import Record
@@ -16,7 +17,8 @@ from tare.report.layout import in_words
 if TYPE_CHECKING:
     from tare.records.store import Store
 
-MANY_BLOCKS = 30  # more of them than that, and a quieter machine is the better advice
+MANY_BLOCKS = 30  # more of them than that, and what fewer would see is the better advice
+GROWN = 3  # times as many blocks
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def next_steps(weighing: Weighing, source: Source, *, explained: bool = False) -
         told.append(Step(f"{count_text(count, 'trial')} {is_are} suspect. Why", f"tare show {source.name}"))
     if any(each.tainted for each in found):
         told.append(Step("Make the sides alike in what taints the comparison, and run it again."))
-    told += _more_blocks([each.more_trials for each in unsure if each.more_trials], source) if unsure else []
+    told += _more_blocks(unsure, source) if unsure else []
     costly = [each for each in found if each.verdict == "slower"]
     if costly and weighing.by == "platform" and not explained:
         told.append(_why("Find what costs", source))
@@ -93,11 +95,14 @@ def pressing(steps: Sequence[Step]) -> list[Step]:
     return [*runs, *(step for step in steps if "--fail-over" not in step.command)][:1]
 
 
-def _more_blocks(needed: Sequence[int], source: Source) -> list[Step]:
-    """The command that adds as many blocks as it takes; where blocks do not help, what does."""
+def _more_blocks(unsure: Sequence[Comparison], source: Source) -> list[Step]:
+    """The command that adds as many blocks as it takes; where those are too many, what fewer of them would see."""
+    needed = [each.more_trials for each in unsure if each.more_trials]
     if not needed:
         return [Step("More blocks alone may not decide what cannot be told: see the notes on it.")]
     more = max(needed)
+    if more > MANY_BLOCKS and (some := _some_blocks(unsure, source)) is not None:
+        return [some]
     loud = [Step("The trials scatter much for this margin: a quieter machine needs fewer blocks.")]
     many = loud if more > MANY_BLOCKS else []
     total = source.blocks + more
@@ -106,6 +111,21 @@ def _more_blocks(needed: Sequence[int], source: Source) -> list[Step]:
     if source.grows:
         return [*many, Step(why, f"tare run {source.name} --repeat {total}")]
     return [*many, Step(f"{why}. This store cannot be continued: run the study again with {total} blocks in all.")]
+
+
+def _some_blocks(unsure: Sequence[Comparison], source: Source) -> Step | None:
+    """Three times the blocks that there are: what can be seen shrinks with the root of their number."""
+    seen = [each.mde for each in unsure if each.mde is not None]
+    if not seen or not source.grows or not source.blocks:
+        return None
+    most, total = max(seen), GROWN * source.blocks
+    then = math.expm1(math.log1p(most) / math.sqrt(GROWN))
+    takes = f" ({duration_text((total - source.blocks) * source.block_s)} more)" if source.block_s else ""
+    why = (
+        f"These blocks would see a difference of {share_text(most)} in four of five runs, and {total} of them{takes} "
+        f"one of {share_text(then)}; a quieter machine needs fewer"
+    )
+    return Step(why, f"tare run {source.name} --repeat {total}")
 
 
 def _why(why: str, source: Source, options: str = "") -> Step:

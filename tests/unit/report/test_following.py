@@ -123,6 +123,14 @@ def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
     assert not any("quieter" in step.why for step in few)
 
 
+def test_where_a_decision_takes_too_many_blocks_the_command_says_what_fewer_see():
+    undecided = comparison(verdict="cannot_tell", low=-0.074, high=0.137, mde=0.12, more_trials=126)
+    (step,) = next_steps(weighing(comparisons=(undecided,)), Source("out/weigh-1", blocks=9, block_s=12.0))
+    assert step.command == "tare run out/weigh-1 --repeat 27"
+    assert "see a difference of 12 % in four of five runs, and 27 of them (3 min 36 s more) one of 6.8 %" in step.why
+    assert "126" not in step.why
+
+
 def test_trials_in_turns_take_the_time_of_their_block_once():
     held = records()[0]
     in_turns = [replace(held, start_ns=at, end_ns=10_000_000_000) for at in (0, 1_000_000_000)]
