@@ -18,6 +18,7 @@ BARE = Side(
     {},
     {
         "place.usable_cores": 16,
+        "place.entry": "none",
         "place.host_cores": 16,
         "machine": "x86_64",
         "libc": "glibc 2.36",
@@ -57,6 +58,7 @@ WORST = Side(
     },
     {
         "place.usable_cores": 2,
+        "place.entry": "traced --all",
         "place.host_cores": 16,
         "machine": "aarch64",
         "libc": "musl 1.2",
@@ -189,7 +191,7 @@ def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str
 def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
-        "debug_variables", "device_state", "gpu_math", "instruction_set", "interconnect", "io_limit",
+        "debug_variables", "device_state", "entry_point", "gpu_math", "instruction_set", "interconnect", "io_limit",
         "memory_limit", "network", "other_arguments", "other_processes", "other_variables", "output", "root_files",
         "seccomp", "shared_memory", "software", "start_up_files", "threads", "ulimits",
     } == set(NAMES)  # fmt: skip
@@ -262,6 +264,20 @@ def test_of_several_start_up_files_halves_are_tried_and_one_that_lies_elsewhere_
         {"hidden": ["/a/site-packages/distutils-precedence.pth"]},
     ]
     assert found.parts[0].weight > found.parts[1].weight
+
+
+def test_an_entry_point_is_exchanged_but_not_one_with_a_secret():
+    found = cause("entry_point").examine(WORST, QUICK)
+
+    assert found.without == {"entry": "none"} and found.cure == "--entrypoint ''"
+    hidden = replace(WORST, facts={**WORST.facts, "place.entry": "serve --token hmac:0a1b:0123456789abcdef"})
+    assert cause("entry_point").examine(hidden, QUICK).without is None
+
+
+def test_two_names_of_one_image_are_no_difference():
+    sides = [Side("docker", "docker", {"image": name}, {"place.image_id": "sha256:0a"}) for name in ("app:1", "app:2")]
+
+    assert isinstance(cause("software").examine(*sides), RuledOut)
 
 
 def test_folders_without_compiled_files_are_compiled_and_those_of_both_sides_are_nobodys_fault():

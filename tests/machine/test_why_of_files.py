@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,6 +24,23 @@ for step in range(12):
         part.work()
     marks.end("step", step)
 """
+
+
+def archive_of(folder: Path, name: str, entry: list[str]) -> str:
+    """An image as `docker save` writes it, of this root."""
+    made = folder / f"{name}.saved"
+    made.mkdir()
+    subprocess.run(["tar", "-C", str(folder / name), "-cf", str(made / "layer.tar"), "."], check=True)
+    config = {"config": {"Entrypoint": entry, "Env": ["PATH=/usr/bin:/bin"]}, "rootfs": {"type": "layers"}}
+    text = json.dumps(config)
+    digest = hashlib.sha256(f"{name} {text}".encode()).hexdigest()
+    (made / f"{digest}.json").write_text(text)
+    (made / "manifest.json").write_text(json.dumps([{"Config": f"{digest}.json", "Layers": ["layer.tar"]}]))
+    archive = folder / f"{name}.tar"
+    subprocess.run(["tar", "-C", str(made), "-cf", str(archive), "."], check=True)
+    return str(archive)
+
+
 QUICK, SLOW = "def work():\n    pass\n", "import time\ndef work():\n    time.sleep(0.02)\n"
 
 
@@ -52,3 +72,17 @@ def test_the_file_that_costs_is_named_among_many_that_differ(tmp_path: Path) -> 
     assert found["answer"]["causes"] == ["software:/app/parts/part7.py"]
     assert found["suspects"]["software:/app/parts/part7.py"]["cure"].startswith("/app/parts/part7.py as in ")
     assert not any("untouched" in name or "part3.py" in name for name in words)
+
+
+@pytest.mark.machine("runc", "root")
+@pytest.mark.alone
+def test_what_only_an_entry_point_costs_is_named(tmp_path: Path) -> None:
+    """Two images of the same files; of a folder the entry point is known only where it is an OCI layout."""
+    slow, _ = two_images(tmp_path, app2={"app/slow.sh": '#!/bin/sh\nsleep 1\nexec "$@"\n'}, app1={})
+    Path(slow, "app/slow.sh").chmod(0o755)
+    archives = [archive_of(tmp_path, name, entry) for name, entry in (("app2", ["/app/slow.sh"]), ("app1", []))]
+    asked = ("--in", "runc", "--image", archives[0], "--against-image", archives[1])
+    found = why(tmp_path, *asked, "--", "python3", "-c", "pass")
+
+    assert found["answer"]["causes"] == ["entry_point"]
+    assert found["suspects"]["entry_point"]["cure"] == "--entrypoint ''"

@@ -335,6 +335,7 @@ def _set(given: Mapping[str, str | None] | None) -> dict[str, str]:
 
 LATER = (
     "env", "arguments", "ulimits", "cpu_shares", "io_rate", "warm", "user", "hidden", "compiled", "taken", "taken_from",
+    "entry",
 )  # fmt: skip
 _DISKS = "/sys/block"
 _NO_DISKS = ("loop", "ram", "zram", "sr", "fd")

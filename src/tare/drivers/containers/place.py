@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ from tare.base.host import (
 )
 from tare.base.processes import Identity, Owner, boot_id, identity, user_of
 from tare.base.rulings import Ruling, obstacle
+from tare.base.secrets import masked_words
 from tare.base.units import SizeBytes
 from tare.drivers import layers
 from tare.drivers.cgroups.job import Group
@@ -50,6 +52,7 @@ _OWNER, _BOOT = "tare.owner", "tare.boot"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NO_SUCH_FILE = 66
 CALLER = "caller"
+NO_ENTRY = "none"
 _USER = re.compile(r"[0-9]{1,9}(:[0-9]{1,9})?")
 _MUST_EXIST = f'[ -e "$1" ] || exit {_NO_SUCH_FILE}'
 
@@ -125,6 +128,9 @@ class Container(Limits):
     taken_from: str | None = None
     """The image that `taken` is from; this device by default."""
 
+    entry: str | None = None
+    """What goes before a command in an image in place of the image's own entry point; `none` for nothing."""
+
     gpu: bool | None = None
     """Hand the NVIDIA GPUs on: by default all that there are, to an image the driver too, by NVIDIA's runtime."""
 
@@ -187,7 +193,10 @@ class Container(Limits):
             phases = Phases(host.clock)
             place, root = self.started(host, site, stack, phases)
             place.facts |= root.facts
-            place.image = root.image
+            if root.image is not None:
+                entry = root.image.entry if self.entry is None else _words_of(self.entry)
+                place.image = replace(root.image, entry=entry)
+                place.facts["entry"] = shlex.join(masked_words(entry)) or NO_ENTRY
             if self.rootfs is None:
                 place.find_python(self.python, needed=not site.layered)
             return place.keep(stack.pop_all(), phases)
@@ -276,6 +285,10 @@ class Container(Limits):
     @classmethod
     def _names_image(cls, fields: Mapping[str, Any]) -> bool:
         return any(fields.get(name) is not None for name in ("image", "dockerfile"))
+
+
+def _words_of(entry: str) -> tuple[str, ...]:
+    return () if entry == NO_ENTRY else tuple(shlex.split(entry))
 
 
 def labels(site: str) -> dict[str, str]:

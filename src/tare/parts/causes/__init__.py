@@ -14,7 +14,15 @@ SHARED = {
         "shared_memory",
         "ulimits",
     ),
-    "software": ("architecture", "device_state", "gpu_math", "instruction_set", "software", "start_up_files"),
+    "software": (
+        "architecture",
+        "device_state",
+        "entry_point",
+        "gpu_math",
+        "instruction_set",
+        "software",
+        "start_up_files",
+    ),
     "variables": ("bytecode", "caches", "debug_variables", "interconnect", "other_arguments", "other_variables"),
 }
 """Files of several causes, which are classes in it (see tare_inside/named.py); others have a file of their own."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
+from tare.base.secrets import is_mask
 from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
 from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
 
@@ -24,6 +26,7 @@ _BUILDS = (
     (r"numpy\.version", "another NumPy", 0.4),
     (r"python\.version", "another Python", 0.5),
 )
+_NO_ENTRY = "none"
 _MOST_NAMED = 8  # differences of two images that are listed
 
 
@@ -38,7 +41,8 @@ class Software(Cause):
         ours, theirs = (side.fields.get("image") or side.fields.get("dockerfile") for side in (slow, quick))
         if not ours and not found:
             return RuledOut("both sides run the software of this device.")
-        if ours == theirs and not found:
+        ids = [side.facts.get("place.image_id") for side in (slow, quick)]
+        if (ours == theirs or (ids[0] and ids[0] == ids[1])) and not found:
             return RuledOut("both sides run the software of the image.")
         if lost := _lost_extensions(slow, quick):
             named = f"{', '.join(lost[:_MOST_NAMED])} is compiled on the other side, and pure Python or missing here"
@@ -70,7 +74,7 @@ class Software(Cause):
         )
 
 
-_PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/]+)/.*")
+_PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/]+?)(\.libs)?/.*")  # wheels bring libraries of their own
 _LIBC = re.compile(r".*/(ld-|lib(c|m|dl|rt|pthread|util|resolv|anl)[-.])[^/]*")
 _INTERPRETER = re.compile(r".*/(bin/python[0-9.]*|libpython[^/]*)")
 _OF_INTERPRETER = re.compile(rf"{_INTERPRETER.pattern}|.*/lib-dynload/[^/]+")
@@ -103,7 +107,8 @@ def _units(paths: Sequence[str]) -> dict[str, list[str]]:
         elif another and _OF_INTERPRETER.fullmatch(path):
             found.setdefault("the interpreter", []).append(path)
         elif package and packages[package[1]] > _FEW:
-            found[package[1]] = [package[1]]
+            folder = "".join(package.groups(""))
+            found[package[1]] = [*dict.fromkeys((*found.get(package[1], ()), folder))]
         else:
             found.setdefault(f"{compiled[1]}{compiled[2]}.py" if compiled else path, []).append(path)
     # A module whose source is the same on both sides: `bytecode` looks at what was compiled of it.
@@ -141,6 +146,29 @@ def _differing(pattern: str, slow: Side, quick: Side) -> list[str]:
     keys = [key for key in {**slow.facts, **quick.facts} if re.match(pattern, key)]
     both = [key for key in keys if key in slow.facts and key in quick.facts]
     return sorted(key for key in both if slow.facts[key] != quick.facts[key])
+
+
+class EntryPoint(Cause):
+    """The image's entry point: a script or a program that runs before the command, or around it."""
+
+    title: ClassVar[str] = "the image's entry point"
+    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
+    option: ClassVar[str] = "entry"
+
+    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
+        ours, theirs = (side.facts.get("place.entry") for side in (slow, quick))
+        if not ours or not theirs:
+            return NotLooked("of a side without an image of its own no entry point is known.")
+        if ours == theirs:
+            return RuledOut("both sides have the same entry point.")
+        hides = any(map(is_mask, shlex.split(f"{ours} {theirs}")))
+        return Suspicion(
+            weight=0.6,
+            evidence=f"it is `{ours}`, `{theirs}` on the other side.",
+            without=None if hides else {"entry": theirs},
+            cure=f"--entrypoint '{'' if theirs == _NO_ENTRY else theirs}'",
+            untried="a part of it is a secret, of which the value was not kept." if hides else "",
+        )
 
 
 class InstructionSet(Cause):
