@@ -278,10 +278,15 @@ class Search:
     def _join_halves(self) -> None:
         """Say of a bundle that costs something, while neither half of it does, that only both together do."""
         for name, halves in self.halved.items():
-            found, empty = self.suspects[name], all(self.outcomes.get(half) == "not it" for half in halves)
             costs = self.outcomes.get(name) == "located" or self._makes_the_sides_the_same(name)
-            if costs and empty and _TOGETHER not in found.evidence:
-                self.suspects = {**self.suspects, name: replace(found, evidence=f"{found.evidence} {_TOGETHER}")}
+            if costs and all(self.outcomes.get(half) == "not it" for half in halves):
+                self.note(name, _TOGETHER)
+
+    def note(self, name: str, sentence: str) -> None:
+        """A further sentence of evidence, said once."""
+        found = self.suspects.get(name)
+        if found is not None and sentence not in found.evidence:
+            self.suspects = {**self.suspects, name: replace(found, evidence=f"{found.evidence} {sentence}")}
 
     def candidates(self) -> list[str]:
         """Who is yet to be tried, the likeliest first: all that were given, and the first of the others."""
@@ -340,8 +345,9 @@ class Search:
             made[added(name)] = self.quick.changed(found.added)
         return {role: level for role, level in made.items() if level.is_possible()}
 
-    def learn(self, outcomes: Mapping[str, str]) -> None:
-        """What came of a wave, by cause: `the cause`, `a part`, `located`, `not it`, `cannot tell`, `does not run`."""
+    def learn(self, outcomes: Mapping[str, str], failing: Collection[str] = ()) -> None:
+        """What came of a wave, by cause: `the cause`, `a part`, `located`, `not it`, `cannot tell`, `does not run`;
+        `failing`: without which the program was not seen to run, so that they stay."""
         self.tried += [name for name in outcomes if name not in self.tried]
         self.outcomes |= outcomes
         for name in [name for name, word in outcomes.items() if word in ("located", "does not run")]:
@@ -349,7 +355,7 @@ class Search:
                 self._halve(name)
         self._join_halves()
         costing = [name for name, word in outcomes.items() if word in ("the cause", "a part")]
-        costing = [name for name in costing if self.suspects[name].without is not None]
+        costing = [name for name in costing if self.suspects[name].without is not None and name not in failing]
         self.unseen |= {name for name, word in outcomes.items() if word in ("not it", "cannot tell")}
         self.removed += costing
         self.checked = len(costing) <= 1

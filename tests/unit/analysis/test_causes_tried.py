@@ -151,6 +151,23 @@ def test_a_lost_trial_is_a_hole_and_not_the_loss_of_the_answer(lost):
     assert [each.outcome for each in found.tried] == ["the cause"]
 
 
+@pytest.mark.parametrize(("brought", "outcome"), [(None, "does not run"), (1.9, "a part")])
+def test_where_the_program_fails_without_it_the_other_side_tells_or_nobody(brought, outcome):
+    times = {QUICK: 1.0, SLOW: 2.0, without("cpu_quota"): 1.0, **({} if brought is None else {added("cpu_quota"): 1.9})}
+    broken = (Ruling("workload.exit", "failed", "workload", "the workload ended with code 127."),)
+    roles = {**{role: ROLES.get(role, BARE_WITH_QUOTA) for role in times}}
+    records = [
+        replace(each, state="failed", reasons=broken, metrics={})
+        if each.settings.items() >= ROLES[without("cpu_quota")].items()
+        else each
+        for each in trials(times, blocks=4)
+    ]
+    found = answer([Wave(records, roles)], margin=0.05)
+
+    assert [each.outcome for each in found.tried] == [outcome]
+    assert not found.open_for(["cpu_quota"]) or outcome == "a part"
+
+
 def test_a_side_that_other_processes_disturbed_each_time_still_counts():
     times = {QUICK: 1.0, SLOW: 5.3}
     why = (Ruling("cpu.foreign", "invalid", "cpu", "other processes used 40.0% of the device's CPU time."),)

@@ -124,6 +124,13 @@ def test_who_was_tried_before_a_large_cost_was_found_is_tried_once_more_without_
     assert wanted.candidates() == []
 
 
+def test_who_costs_but_cannot_be_left_out_stays():
+    wanted = search(one=suspicion(0.9, A="1"), two=suspicion(0.5, B="1"))
+    wanted.learn({"one": "a part"}, failing=["one"])
+
+    assert wanted.base() == wanted.slow and wanted.candidates() == ["two"]
+
+
 def test_two_costs_found_at_once_are_then_removed_together():
     wanted = search(one=suspicion(0.6, A="1"), two=suspicion(0.5, B="1"))
     wanted.learn({"one": "a part", "two": "a part"})
@@ -222,6 +229,7 @@ def test_files_that_only_work_together_are_exchanged_together():
     packages, lib = "/usr/lib/python3/dist-packages", "/lib/x86_64-linux-gnu"
     many = [f"{packages}/large/{n}.py" for n in range(20)]
     compiled = "/app/__pycache__/a.cpython-311.pyc"
+    many.append(f"{packages}/large.libs/libblas-0a1b.so")
     found = files(*many, f"{packages}/small/a.py", f"{lib}/libc.so.6", f"{lib}/libm.so.6", "/app/a.py", compiled)
     units, waiting = [], [found]
     while waiting:
@@ -229,7 +237,7 @@ def test_files_that_only_work_together_are_exchanged_together():
         waiting += each.parts
         units += [] if each.parts else [set((each.without or {})["taken"])]
 
-    assert {f"{packages}/large"} in units and {f"{packages}/small/a.py"} in units
+    assert {f"{packages}/large", f"{packages}/large.libs"} in units and {f"{packages}/small/a.py"} in units
     assert {f"{lib}/libc.so.6", f"{lib}/libm.so.6"} in units and {"/app/a.py", compiled} in units
     assert exchanged([compiled], None) is None  # the source is the same, and it is for `bytecode` to look at
     assert len(units) == 4

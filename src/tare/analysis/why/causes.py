@@ -333,7 +333,7 @@ def answer(
             at = [_side(wave.roles.get(role), wave.records) for role in (SLOW, without(cause))]
             gone = table.share(ends[0], ends[1], at[0], at[1], level_of(most, place))
             each = _tried(cause, three, gone, total, base or total, alone=wave.is_whole, same=same)
-            if _fails(wave, without(cause)):
+            if each.outcome == "cannot tell" and _fails(wave, without(cause)):
                 each = replace(each, outcome="does not run")
             costs = cause in bundles and each.outcome in ("the cause", "a part")
             found[cause] = replace(each, outcome="located") if costs else each

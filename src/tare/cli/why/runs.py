@@ -158,7 +158,8 @@ class Trying:
             new = [each for each in found.tried if each.cause in names]
             for each in new:
                 say(tried_text(each, self.sides))
-            search.learn({each.cause: each.outcome for each in new})
+            failing = [each.cause for each in new if each.removed is None]
+            search.learn({each.cause: each.outcome for each in new}, failing)
             if found.explained and search.checked:
                 break
         if found is None:
@@ -222,10 +223,12 @@ class Trying:
         grown = {each.name.rpartition(":")[0] for each in (found.function, *found.inside) if each is not None}
         differ = differing(paths, ours, theirs)
         suspect = exchanged(differ, self.quick.fields.get("image"), grown - {""})
-        if suspect is not None:
-            say(f"files that the runs touched and that differ: {len(differ)}.")
-            search.narrow("software", suspect)
-        return suspect is not None
+        if suspect is None:
+            search.note("software", _NO_FILE if paths and not differ else "")
+            return False
+        say(f"files that the runs touched and that differ: {len(differ)}.")
+        search.narrow("software", suspect)
+        return True
 
     def waterfall(self, stage: str, platforms: list[Any]) -> Waterfall:
         from tare.analysis.why.layers import waterfall
@@ -299,6 +302,7 @@ def _files_text(image: str | None, in_image: bool) -> str:
     )
 
 
+_NO_FILE = "No file that the runs were seen to touch differs: it may be one that was not seen."
 LEAST = 2  # blocks of a wave
 
 
