@@ -36,12 +36,13 @@ from tare.analysis.statistics import (
     variances,
 )
 from tare.analysis.table import Table, label_column, read_table
+from tare.base.declare import Role, before
 from tare.base.errors import StudyError, unknown_name
 from tare.records.intervals import Marks, intervals
 from tare.records.model import DEVICE, TYPE, Record, device_of, grouped, started_s, varied
 from tare.records.store import Store
 
-PER_EPOCH = {"step_s": "step", "stall_s": "fetch", "compute_s": "compute", "copy_s": "copy"}  # metric -> mark
+PER_EPOCH = {before().marks[mark]: mark for mark in ("step", "fetch", "compute", "copy")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,9 @@ def table_samples(
     return made
 
 
-def store_samples(root: Path, metric: str = "step_s", settings: Sequence[str] | None = None) -> list[NestedValue]:
+def store_samples(
+    root: Path, metric: str = Role.STEP_MEDIAN.metric, settings: Sequence[str] | None = None
+) -> list[NestedValue]:
     """One sample an epoch of each usable trial, where its marks have epochs, else one a trial."""
     with Store.open(root) as store:
         records = [record for record in usable_attempts(records_of(store), [metric]) if metric in record.compared]

@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tare.base.declare import before
 from tare.parts.protocols import Mark
 from tare.records.intervals import Intervals, Ints, MarkColumns, MarkRows, are, intervals, mark_columns
 from tare.records.model import LATER_STEPS, LONG_STEPS, LONGEST_STEPS
@@ -108,36 +109,13 @@ def _per_step(found: Intervals, numbers: npt.NDArray[np.int64]) -> Durations:
     return np.where(np.bincount(place[known], minlength=len(numbers)) > 0, total, np.nan)
 
 
-_NAMES = {  # what the marks call it -> what the definitions call it (docs/explanation/definitions.md)
-    "step": "step_s",
-    "fetch": "stall_s",
-    "copy": "copy_s",
-    "compute": "compute_s",
-    "forward": "forward_s",
-    "backward": "backward_s",
-    "optimiser": "optimiser_s",
-    "pre_process": "pre_process_s",
-    "inference": "inference_s",
-    "post_process": "post_process_s",
-    "first_token": "first_token_s",
-    "evaluate": "evaluate_s",
-    "gpu_step": "gpu_step_s",
-    "gpu_copy": "gpu_copy_s",
-    "gpu_forward": "gpu_forward_s",
-    "gpu_backward": "gpu_backward_s",
-    "gpu_optimiser": "gpu_optimiser_s",
-    "gpu_inference": "gpu_inference_s",
-    "gpu_idle": "gpu_idle_s",
-    "host_step": "host_step_s",
-    "host_fetch": "host_fetch_s",
-}
 PARTS = ("fetch", "copy", "compute")  # of a step; what is left of it is overhead, so that the four add up to it
 AROUND_INFERENCE = ("pre_process", "post_process")  # parts as well, where a request is answered from end to end
 
 
 def metric_of(mark_name: str) -> str:
     """What an interval's figure is called: ours by the definitions, a user's own by its mark (`own_tokenise_s`)."""
-    return _NAMES.get(mark_name) or re.sub(r"[^a-z0-9]+", "_", f"own_{mark_name.lower()}").strip("_") + "_s"
+    return before().marks.get(mark_name) or re.sub(r"[^a-z0-9]+", "_", f"own_{mark_name.lower()}").strip("_") + "_s"
 
 
 def step_metrics(steps: Steps) -> dict[str, float]:
@@ -174,7 +152,7 @@ def _what_a_step_is_made_of(steps: Steps) -> dict[str, float]:
     if not whole.any():
         return {}
     means = {
-        f"{_NAMES[name].removesuffix('_s')}_mean_s": steps.mean(np.where(whole, values, np.nan))
+        f"{metric_of(name).removesuffix('_s')}_mean_s": steps.mean(np.where(whole, values, np.nan))
         for name, values in marked.items()
     }
     return {"overhead_s": float(np.median(rest[whole])), "overhead_mean_s": steps.mean(rest), **means}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tare.analysis.labels import distinguishing, make_labels
 from tare.base import untrusted
-from tare.base.declare import STEP
+from tare.base.declare import STEP, Role, before
 from tare.base.sides import is_rehearsal
 from tare.base.text import (
     metric_name,
@@ -39,10 +39,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = Any
 POINTS = 240
 WINDOW_S = 120.0
-_STEP_PARTS = {  # marks that add up to a step with what is left of it, and the figure that each becomes
-    "fetch": "stall_s", "copy": "copy_s", "compute": "compute_s",
-    "pre_process": "pre_process_s", "post_process": "post_process_s",
-}  # fmt: skip
+_STEP_PARTS = ("fetch", "copy", "compute", "pre_process", "post_process")  # marks that add up, with the rest
 _STEPS = 200  # the newest, whose parts are shown
 _MARKS = 50_000  # the newest: a look at millions of them would take longer than the time between two looks
 OUTPUT_FILE = "output.txt"  # in the workdir: `trial/tenants.py` writes it
@@ -125,9 +122,9 @@ def step_parts(marks: Marks, unit: str = STEP) -> list[dict[str, Any]]:
     held = found.where(np.isin(found.step, newest))
     means = {name: float(held.named(name).seconds.sum()) / len(newest) for name in ("step", *_STEP_PARTS)}
     whole = means.pop("step")
-    shown = [(metric_name(_STEP_PARTS[name]), value) for name, value in means.items() if value > 0]
+    shown = [(metric_name(before().marks[name]), value) for name, value in means.items() if value > 0]
     shown.append((f"the rest of the {unit}", max(0.0, whole - sum(value for _, value in shown))))
-    texts = quantity_texts("step_s", [value for _, value in shown])
+    texts = quantity_texts(Role.STEP_MEDIAN.metric, [value for _, value in shown])
     return [
         {"part": part, "time": text, "share": share_text(value / whole) if whole > 0 else "0 %"}
         for (part, value), text in zip(shown, texts, strict=True)
