@@ -13,7 +13,7 @@ from golden_files import FOLDER, assert_as_in_file
 from tare.analysis.labels import name_words, place, setting_words, workload_kind
 from tare.analysis.model import direction_of, is_amount, kind_of
 from tare.analysis.weighing import question
-from tare.analysis.work import PER_SAMPLE, is_per_sample, is_per_step
+from tare.analysis.work import is_per_sample, is_per_step, per_sample
 from tare.api.results import unit_of as unit_of_column
 from tare.base.text import has_unit, metric_name, quantity_text, scaled, unit_of
 from tare.records.model import depends_on_speed
@@ -34,7 +34,7 @@ def of_metric(name: str) -> dict[str, Any]:
         "direction": str(direction_of(name)),
         "kind": kind_of(name),
         "is": [test.__name__ for test in (is_amount, is_per_step, is_per_sample, depends_on_speed) if test(name)],
-        "of a sample": PER_SAMPLE.get(name),
+        "of a sample": per_sample(name),
     }
 
 

@@ -13,14 +13,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.labels import LABEL, Labels, Levels, Words, distinguishing, make_labels, place, text
+from tare.analysis.labels import Labels, Levels, Words, distinguishing, make_labels, place, text
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.statistics import heads_at_most, normal_quantile
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
-from tare.records.model import DEVICE, TYPE, Record, collected, grouped
-
-COMMAND = "workload.argv"
+from tare.records.model import COMMAND, DEVICE, LABEL, TYPE, Record, collected, grouped
 
 
 class SeveralWays(StudyError):

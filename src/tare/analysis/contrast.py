@@ -22,6 +22,7 @@ from tare.analysis.selection import (
     why_not,
 )
 from tare.analysis.work import Work, like_work
+from tare.base.declare import Group, Role
 from tare.base.rulings import Ruling
 from tare.records.model import TYPE, Record
 
@@ -89,7 +90,7 @@ def of_processors(selected: Selection) -> list[str]:
     """CPU time, and the time of a GPU's kernels, where the study asks for them: per step if every trial has that."""
     if not selected.request.cpu_time:
         return []
-    kinds = (("cpu_step_s", "cpu_s"), ("gpu_step_s",))
+    kinds = (Group.CPU_TIME.metrics, (Role.GPU_STEP.metric,))
     found = [next((name for name in kind if _all_have(selected, name)), None) for kind in kinds]
     return [name for name in found if name is not None and name != selected.metric]
 

@@ -33,6 +33,7 @@ from tare.analysis.kernel.counters import (
     places,
     scaled_counts,
 )
+from tare.base.declare import Role
 from tare.base.text import FIRST_EPOCH
 from tare.base.units import METER_W
 from tare.records.intervals import Marks, are, coded, intervals
@@ -49,9 +50,9 @@ Seconds: TypeAlias = npt.NDArray[np.float64]
 
 _STEP, _EPOCH = "step", "epoch"
 OF_AN_EPOCH: Mapping[str, tuple[str, str]] = {  # seconds of an epoch -> the mark, and the figure of one mini-batch
-    "epoch_s": (_EPOCH, "step_mean_s"),
-    "epoch_stall_s": ("fetch", "stall_mean_s"),
-    "epoch_compute_s": ("compute", "compute_mean_s"),
+    Role.EPOCH.metric: (_EPOCH, Role.STEP_MEAN.metric),
+    "epoch_stall_s": ("fetch", Role.STALL_MEAN.metric),
+    "epoch_compute_s": ("compute", Role.COMPUTE_MEAN.metric),
 }
 
 
@@ -328,7 +329,8 @@ def epoch_seconds(marks: Marks, mark: str) -> list[float]:
 
 def _neither_stall_nor_compute(beside: TrialData) -> Found | None:
     """Copy and overhead of a step: the mean of the step without the means of the two."""
-    means = [beside.record.metrics.get(name) for name in ("step_mean_s", "stall_mean_s", "compute_mean_s")]
+    roles = (Role.STEP_MEAN, Role.STALL_MEAN, Role.COMPUTE_MEAN)
+    means = [beside.record.metrics.get(role.metric) for role in roles]
     step_s, stall_s, compute_s = means
     if step_s is None or stall_s is None or compute_s is None:
         return None
@@ -340,7 +342,7 @@ def _around_inference(beside: TrialData) -> Found | None:
     """Pre- and post-processing of a request together: the sum of their means."""
     means = [beside.record.metrics.get(f"{phase}_mean_s") for phase in ("pre_process", "post_process")]
     known = [mean for mean in means if mean is not None]
-    return Found(sum(known)) if known and "inference_s" in beside.record.metrics else None
+    return Found(sum(known)) if known and Role.INFERENCE.metric in beside.record.metrics else None
 
 
 def _read_per_step(beside: TrialData) -> Found | None:

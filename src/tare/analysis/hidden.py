@@ -25,8 +25,9 @@ from tare.analysis import sentences
 from tare.analysis.compare import Contest, contests, judge
 from tare.analysis.labels import make_labels, signature, text
 from tare.analysis.model import Comparison, FlaggedTrial, Interaction, Marked, Measurement
-from tare.analysis.selection import OF_RUN, START_UP, WHOLE, Selection, block_of, why_not
+from tare.analysis.selection import MEAN_STEP, MEDIAN_STEP, RUN, START_UP, WHOLE, Selection, block_of, why_not
 from tare.analysis.work import is_per_sample, samples_of, with_per_sample
+from tare.base.declare import Group, Role
 from tare.base.rulings import LEGACY, Ruling
 from tare.records.model import (
     FAILED,
@@ -229,9 +230,9 @@ def _crossed(names: Mapping[Key, str], base: _Effects, other: _Effects) -> list[
     return made
 
 
-MEAN, MEDIAN, EPOCH, REST = "step_mean_s", "step_s", "epoch_s", "epoch_rest_s"
+EPOCH, REST = Role.EPOCH.metric, Role.EPOCH_REST.metric
 IN_STEPS = "epoch_in_steps_s"
-OUTSIDE, WITH_REST = ("evaluation_s", "checkpoints_s", "exit_s"), "run_with_rest_s"  # of a run, neither step nor start
+WITH_REST = "run_with_rest_s"
 LONG_SHARE = 0.5  # of the margin: what the longest steps of a side may take beyond as many usual ones
 STOPPED_SHARE, STOPPED_MEAN = 0.001, 0.005  # of a run, in the median trial and in the mean: less is no finding
 FAULT_S = 1e-3  # what a major fault may cost, and from which share of a run that counts
@@ -239,7 +240,6 @@ FAULTS_SHARE, LEAST_FAULTS, MORE_FAULTS = 0.005, 10, 2.0
 ALONE = "trial.throttled-alone"
 DROPPED_SHARE = 0.1  # of a side's trials
 LEAST_FAILED, FAILED_SHARE, MORE_FAILED = 2, 0.1, 2.0  # trials, share of its side's, times as many as the other's
-_FAULTS = ("major_faults_training", "major_faults_inference", "major_faults")  # the nearest to the steps first
 
 CPU_LIMITS = ("cores", "quota", "cpus")  # of a platform: where one is compared, stops by a quota are what it does
 
@@ -248,13 +248,13 @@ Pair = tuple[str, str]
 
 def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Comparison, ...]:
     """The comparisons, each with what its metric may hide; one that was called equivalent then cannot be told."""
-    mean, middle = (_compared(selected, name, _of_equal_work(selected, name)) for name in (MEAN, MEDIAN))
+    mean, middle = (_compared(selected, name, _of_equal_work(selected, name)) for name in (MEAN_STEP, MEDIAN_STEP))
     several = any(samples_of(record.settings) not in (None, 1) for record in selected.used)
     per = " per sample" if several and is_per_sample(selected.metric) else ""
     epochs = _epochs(selected)
     epoch, in_steps = (_compared(epochs, name) for name in (EPOCH, IN_STEPS))
-    long_steps, between = _ratios(selected, MEAN, MEDIAN), _ratios(epochs, EPOCH, IN_STEPS)
-    later = _compared(_with_later(selected), LATER_STEPS) if selected.metric == MEAN else {}
+    long_steps, between = _ratios(selected, MEAN_STEP, MEDIAN_STEP), _ratios(epochs, EPOCH, IN_STEPS)
+    later = _compared(_with_later(selected), LATER_STEPS) if selected.metric == MEAN_STEP else {}
     longer, failed = _with_rest(selected), Counter(each.label for each in selected.left_out if each.state in FAILED)
     made = []
     for each in judged:
@@ -323,7 +323,7 @@ def _by_quota(selected: Selection, found: Comparison) -> bool:
 
 def _withheld(found: Comparison, of_steps: Sequence[Ruling], of_trials: Sequence[Ruling]) -> Comparison:
     """`of_trials`: what counts whatever the metric is."""
-    is_of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, WHOLE, *OF_RUN)
+    is_of_steps = depends_on_speed(found.metric) and found.metric not in (START_UP, WHOLE, *Group.RUN_PHASES.metrics)
     reasons = [*(of_steps if is_of_steps else ()), *of_trials]
     if not reasons or found.effect is None:
         return found
@@ -354,7 +354,7 @@ def _with_rest(selected: Selection) -> dict[Pair, Comparison]:
     else that differs is in it."""
     label, used = selected.label, [record for record in selected.used if _has_rest(record)]
     first = grouped((record for record in used if not record.twin), label.label)
-    inside = {level: median(each.metrics["wall_s"] - _outside_s(each) for each in its) for level, its in first.items()}
+    inside = {level: median(each.metrics[RUN] - _outside_s(each) for each in its) for level, its in first.items()}
     runs = []
     for record in used:
         base_s = inside.get(label.joined(str(selected.against), label.surroundings(record)), 0.0)
@@ -373,11 +373,11 @@ def _outside(selected: Selection, more: Comparison | None) -> list[Ruling]:
 
 
 def _has_rest(record: Record) -> bool:
-    return "wall_s" in record.metrics and any(name in record.metrics for name in OUTSIDE)
+    return RUN in record.metrics and any(name in record.metrics for name in Group.OUTSIDE_STEPS.metrics)
 
 
 def _outside_s(record: Record) -> float:
-    return sum(record.metrics.get(name, 0.0) for name in OUTSIDE)
+    return sum(record.metrics.get(name, 0.0) for name in Group.OUTSIDE_STEPS.metrics)
 
 
 def _of_equal_work(selected: Selection, metric: str) -> list[Record] | None:
@@ -410,14 +410,15 @@ def _of_runs(selected: Selection, found: Comparison, by_quota: bool) -> list[Rul
     if not ours or not theirs:
         return []
     level, against = found.level, found.against
-    run_s = min(filter(None, (_median(side, "wall_s") for side in (ours, theirs))), default=0.0)
+    run_s = min(filter(None, (_median(side, RUN) for side in (ours, theirs))), default=0.0)
     made = []
-    stopped_s = [_median(side, "cgroup_throttled_s") or 0.0 for side in (ours, theirs)]
+    stopped_s = [_median(side, Role.THROTTLED.metric) or 0.0 for side in (ours, theirs)]
     stops = [sentences.Stops.of(side) for side in (ours, theirs)]
     apart_s = abs(stopped_s[0] - stopped_s[1]), abs(stops[0].seconds - stops[1].seconds)
     if not by_quota and (apart_s[0] > STOPPED_SHARE * run_s or apart_s[1] > STOPPED_MEAN * run_s):
         made.append(sentences.throttled_sides(level, against, *stops, unit=selected.unit))
-    known = next((name for name in _FAULTS if all(_median(side, name) is not None for side in (ours, theirs))), None)
+    faulted = Group.MAJOR_FAULTS.metrics
+    known = next((name for name in faulted if all(_median(side, name) is not None for side in (ours, theirs))), None)
     if known is not None:
         few, many = sorted(faults := [_median(side, known) or 0.0 for side in (ours, theirs)])
         costly = (many - few) * FAULT_S > FAULTS_SHARE * run_s

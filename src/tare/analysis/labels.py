@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from tare.base.declare import before
 from tare.base.sides import Neighbours
 from tare.base.text import option_words, script_and_options
-from tare.records.model import grouped
+from tare.records.model import COMMAND, LABEL, MODEL, grouped
 from tare_inside import named
 
 Settings: TypeAlias = Mapping[str, Any]
@@ -25,11 +25,6 @@ LONGEST = 72  # characters of one setting in a label
 SHORTEST = 12  # characters that a shortened text keeps at least
 _SHORT_TITLES = {"MobileNetV3-large": "MobileNetV3-L"}
 _DECODERS = ("generate", "finetune")  # known by the size of their network, or by the folder of its weights
-_IDENTITY = (
-    "workload", "workload.model", "workload.size", "workload.weights", "workload.name", "workload.application",
-    "workload.argv",
-)  # fmt: skip
-LABEL = "workload.label"  # what the user calls a command
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -89,7 +84,7 @@ class Namer:
         self._names = names
         last = [name.rpartition(".")[2] for name in (*names, *beside)]
         self._shared = {name for name in names if last.count(name.rpartition(".")[2]) > 1}
-        self._commands = _command_names([s["workload.argv"] for s in several if _is_command(s.get("workload.argv"))])
+        self._commands = _command_names([s[COMMAND] for s in several if _is_command(s.get(COMMAND))])
         self._beside = any(Neighbours.read(s.get("tenants")) for s in several)
         self._texts: dict[tuple[str, str], str] = {}
         for name in names:
@@ -97,9 +92,9 @@ class Namer:
             self._texts |= {(name, one): short for one, short in zip(known, shortened(known, LONGEST), strict=True)}
 
     def words(self, settings: Settings) -> Words:
-        has_title = any(name in _IDENTITY and name in settings for name in self._names)
+        has_title = any("title" in before().setting(name).says and name in settings for name in self._names)
         title, options = self._title(settings) if has_title else ("", ())
-        told = set(_IDENTITY if title else ()) | {"platform"}
+        told = set(before().saying("title") if title else ()) | {"platform"}
         if LABEL in settings and any(name.startswith("workload.") for name in self._names):
             title, options = text(settings[LABEL]), ()
             told |= {name for name in self._names if name.startswith("workload.")}
@@ -113,11 +108,11 @@ class Namer:
 
     def _title(self, settings: Settings) -> tuple[str, tuple[str, ...]]:
         """What the workload is called, and the options of a command that tell it from others."""
-        if _is_command(settings.get("workload.argv")):
-            return self._commands[tuple(settings["workload.argv"])]
+        if _is_command(settings.get(COMMAND)):
+            return self._commands[tuple(settings[COMMAND])]
         part = text(settings.get("workload", ""))
         application = settings.get("workload.name" if part == "application" else "workload.application")
-        model = settings.get("workload.model")
+        model = settings.get(MODEL)
         if application is not None:
             subject = title_of("applications", application)
         elif model is not None:
@@ -171,7 +166,7 @@ def setting_words(name: str, value: Any) -> str:
     if name == "workload.data":
         title = title_of("data", value)
         return title if " " in title else f"{title} data"
-    if name == "workload.model":
+    if name == MODEL:
         return title_of("models", value)
     if isinstance(value, bool) or value in ("true", "false"):
         return f"{_spaced(last)} {'on' if value in (True, 'true') else 'off'}"
@@ -238,8 +233,9 @@ def title_of(kind: str, name: str) -> str:
 
 def place(name: str) -> tuple[int, int, str]:
     """Where a setting stands in a label: the platform's and the workload's first, and first what they are known by."""
-    if name in _IDENTITY:
-        return 1, _IDENTITY.index(name) - len(_IDENTITY), name
+    known_by = before().saying("title")
+    if name in known_by:
+        return 1, known_by.index(name) - len(known_by), name
     groups = ("platform", "workload")
     group = name.partition(".")[0]
     return groups.index(group) if group in groups else len(groups), name.count("."), name

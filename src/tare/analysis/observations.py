@@ -14,10 +14,11 @@ from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.statistics import median_estimate
 from tare.analysis.table import Table, label_column, read_table
-from tare.base.declare import STEP
+from tare.base.declare import STEP, Role
 from tare.base.errors import StudyError, unknown_name
 from tare.base.text import count_text, unit_of
 from tare.records.model import (
+    COMMAND,
     Record,
     TrialRow,
     counted_attempts,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 IDLE = "idle"  # the workload
 LOGGING = "workload.logging"
 ASLEEP = ("workload.state", "suspended")  # a device that slept was idle in a mode of its own
-POWER = "power_mean_w"
+POWER = Role.POWER.metric
 # What an idle device does not feel: controls of the data, and limits of a workload that has nothing to do.
 OF_DATA = ("page_cache", "storage", "dirty")
 OF_LIMITS = ("quota", "cpuset", "memory", "cores", "pin", "numa", "leave_idle")
@@ -65,7 +66,7 @@ class IdlePower:
 
 def is_idle(record: Record) -> bool:
     """Whether nothing was done: by the `idle` workload, or by a command that only sleeps."""
-    argv = record.settings.get("workload.argv")
+    argv = record.settings.get(COMMAND)
     sleeps = isinstance(argv, list) and len(argv) == 2 and str(argv[0]).rpartition("/")[2] == "sleep"
     return record.settings.get("workload") == IDLE or sleeps
 
@@ -132,8 +133,8 @@ def _is_mode(name: str) -> bool:
     return head == "control" and rest.partition(".")[0] not in OF_DATA
 
 
-BASELOAD, INCREMENTAL = "energy_baseload_j", "energy_incremental_j"
-ENERGY, WINDOW = "energy_j", "energy_window_s"
+BASELOAD, INCREMENTAL = Role.BASELOAD.metric, Role.INCREMENTAL.metric
+ENERGY, WINDOW = Role.ENERGY.metric, Role.ENERGY_WINDOW.metric
 _BESIDE = "-baseload"
 
 

@@ -28,24 +28,22 @@ from tare.analysis.selection import (
     AT_ONCE,
     COVERED,
     MEAN_STEP,
-    MEDIAN_STEP,
-    SHORT_TAIL,
+    RUN,
     START_UP,
-    TAIL,
     WHOLE,
     Selection,
     why_not,
 )
+from tare.base.declare import Group, Role
 from tare.base.rulings import Ruling
 from tare.records.model import Record
 
 Pair = tuple[str, str]
-JUDGED = (MEAN_STEP, MEDIAN_STEP, SHORT_TAIL, TAIL, "compute_s", "tokens_per_s", "time_token_s", "wall_s")
+JUDGED = Group.SPEEDS.metrics
 SURE = 0.01  # so seldom is an honest pair of sides refused by chance
 FEW = 3.0  # times the margin: what counts where trials are too few for an interval
 LAG_S = 0.1  # by so much the end of a run is seen late, by an engine that is asked for it
 TWICE = 2.0  # times as many steps: more than any platform makes of a fixed time, unless the study sets the time
-_OUTSIDE_STEPS = ("evaluation_s", "checkpoints_s", "exit_s")
 _MOST_LOG = 300.0
 
 
@@ -56,7 +54,7 @@ def contradicted(selected: Selection, judged: Sequence[Comparison]) -> dict[Pair
     used = [record for record in selected.used if _is_known(record, selected.metric)]
     if not used:
         return {}
-    reported = _step if selected.metric != "wall_s" else _whole
+    reported = _step if selected.metric != RUN else _whole
     usual_s = median(_per_unit(record, reported) for record in used)
     rest = _differences(selected, used, lambda record: _per_unit(record, reported) - reported(record), usual_s)
     unexplained = _differences(
@@ -138,7 +136,7 @@ def _why(
     (ours, theirs), (rest, unexplained, whole) = sides, apart
     if _counts(unexplained, unit_s):
         return "the time that neither steps nor start-up, evaluation, checkpoints or exit account for differs"
-    if found.metric == "wall_s" or _of_other_work(selected):
+    if found.metric == RUN or _of_other_work(selected):
         return None
     gains = (found.effect or 0.0) * (-1 if found.direction.rises else 1)
     taken_back = (rest.effect or 0.0) * gains < 0 and _counts(rest, unit_s)
@@ -172,7 +170,7 @@ def _is_known(record: Record, metric: str) -> bool:
     metrics = record.metrics
     if why_not(record, metric) or not _is_timed_from_outside(record):
         return False
-    return metric == "wall_s" or (metrics.get(MEAN_STEP, 0.0) > 0 and metrics.get("steps", 0.0) > 0)
+    return metric == RUN or (metrics.get(MEAN_STEP, 0.0) > 0 and metrics.get("steps", 0.0) > 0)
 
 
 def _is_timed_from_outside(record: Record) -> bool:
@@ -186,7 +184,7 @@ def _step(record: Record) -> float:
 
 
 def _whole(record: Record) -> float:
-    return record.metrics["wall_s"]
+    return record.metrics[RUN]
 
 
 def _per_unit(record: Record, reported: Callable[[Record], float]) -> float:
@@ -204,8 +202,8 @@ def _told(record: Record, reported: Callable[[Record], float]) -> float:
 def _beside_s(record: Record) -> float:
     """Seconds that the run reports of its start-up and end, of checkpoints and evaluation."""
     metrics = record.metrics
-    start_s = max(0.0, metrics.get(START_UP, 0.0) - metrics.get("platform_open_s", 0.0))
-    return start_s + sum(metrics.get(name, 0.0) for name in _OUTSIDE_STEPS)
+    start_s = max(0.0, metrics.get(START_UP, 0.0) - metrics.get(Role.PLATFORM_OPEN.metric, 0.0))
+    return start_s + sum(metrics.get(name, 0.0) for name in Group.OUTSIDE_STEPS.metrics)
 
 
 def _steady_s(record: Record) -> float:

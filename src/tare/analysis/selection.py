@@ -17,6 +17,7 @@ from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
 from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import median_estimate, outliers
+from tare.base.declare import Group, Role
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import natural_key, unit_of
@@ -144,21 +145,11 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-MEAN_STEP, MEDIAN_STEP, TAIL, START_UP = "step_mean_s", "step_s", "step_p99_s", "startup_s"
-SHORT_TAIL, FIRST_TOKEN, GOODPUT = "step_p90_s", "first_token_s", "goodput_per_s"
-WHOLE, COVERED, AT_ONCE = "outside_s", "steps_s", "steps_at_once"  # a run as the device saw it, and as marks cover it
-GOAL_RATE = "goal_rate_per_s"  # of a server at several rates, the highest that meets its goal
-# In this order, where the study declares none: the mean step is throughput, what the user pays.
-HEADLINES = (GOAL_RATE, MEAN_STEP, MEDIAN_STEP, "wall_s")
-OF_RUN = (
-    "platform_open_s", "interpreter_s", "imports_s", "data_open_s", "device_s", "setup_s", "first_batch_s",
-    "first_step_s", "evaluation_s", "checkpoints_s", "exit_s",
-)  # fmt: skip
-# Compared next to the headline, without a claim.
-BESIDE = (
-    MEDIAN_STEP, "compute_s", "stall_s", "cpu_step_s", "cpu_s", "wall_s", "energy_step_j", "power_mean_w",
-    FIRST_TOKEN, "tokens_per_s", "energy_token_j", "kv_cache_bytes", "peak_bytes", *OF_RUN,
-)  # fmt: skip
+MEAN_STEP, MEDIAN_STEP, START_UP = Role.STEP_MEAN.metric, Role.STEP_MEDIAN.metric, Role.START_UP.metric
+TAIL, SHORT_TAIL = Role.STEP_TAIL.metric, Role.STEP_SHORT_TAIL.metric
+FIRST_TOKEN, GOODPUT, GOAL_RATE = Role.FIRST_TOKEN.metric, Role.GOODPUT.metric, Role.GOAL_RATE.metric
+WHOLE, COVERED, AT_ONCE = Role.OUTSIDE.metric, Role.IN_STEPS.metric, Role.AT_ONCE.metric
+RUN = Role.WHOLE_RUN.metric
 APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/validity.md)
 EACH_DEVICE_ONCE = Ruling(
     "compare.each-device-once",
@@ -373,15 +364,15 @@ def pick_metric(records: Sequence[Record], asked: str | None, declared: str | No
     usable = [record for record in records if is_usable(record)]
     if asked is None:
         # One trial without marks must not change what all the others are compared by: it is left out, and said.
-        anywhere = [name for name in HEADLINES if any(name in record.compared for record in usable)]
+        anywhere = [name for name in Group.HEADLINES.metrics if any(name in record.compared for record in usable)]
         of_goal = any(GOAL_RATE in record.metrics for record in records)
-        return anywhere[0] if anywhere else GOAL_RATE if of_goal else HEADLINES[-1]
+        return anywhere[0] if anywhere else GOAL_RATE if of_goal else RUN
     if asked.startswith(APART):
         raise StudyError(f"{asked!r} is of epoch 0, which is kept apart: it is shown, but never compared as a claim.")
     told = {name for record in usable or records for name in record.metrics if not name.startswith(APART)}
-    known = sorted(told if usable else {*told, *HEADLINES, *BESIDE})
+    known = sorted(told if usable else {*told, *Group.HEADLINES.metrics, *Group.BESIDE.metrics})
     if asked not in known and (usable or asked != declared):
-        usual = [name for name in HEADLINES if name in known]
+        usual = [name for name in Group.HEADLINES.metrics if name in known]
         known = [*usual, *(name for name in known if name not in usual)]
         raise StudyError(f"{unknown_name('metric', asked, known, usual)} `tare show STORE --json` has all of them.")
     return asked

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from tare.analysis.cells import KEPT_BACK
 from tare.analysis.model import Comparison, Direction, Interaction, Marked, Weighing, Word, direction_of, kind_of
 from tare.analysis.statistics import FLOOR
+from tare.base.declare import Role
 from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, in_units, interval_text, safe_text, share_text
 from tare.records.model import Record
@@ -285,8 +286,8 @@ class Stops(NamedTuple):
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Stops:
-        seconds = [record.metrics.get("cgroup_throttled_s", 0.0) for record in records] or [0.0]
-        times = [record.metrics.get("cgroup_nr_throttled", 0.0) for record in records] or [0.0]
+        seconds = [record.metrics.get(Role.THROTTLED.metric, 0.0) for record in records] or [0.0]
+        times = [record.metrics.get(Role.THROTTLES.metric, 0.0) for record in records] or [0.0]
         stopped = sum(bool(each or count) for each, count in zip(seconds, times, strict=True))
         return cls(fmean(seconds), fmean(times), stopped, len(records))
 

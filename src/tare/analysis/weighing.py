@@ -13,7 +13,7 @@ from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.contrast import contrasts, of_processors, tested_family
 from tare.analysis.hidden import doubts, dropped_notes, interactions, withhold
-from tare.analysis.labels import LABEL, text, workload_kind
+from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
 from tare.analysis.observations import records_of
@@ -30,11 +30,11 @@ from tare.analysis.parity import (
 )
 from tare.analysis.resources.bottlenecks import RATE, by_goal, goal_sentence, has_goal, knee_sentences
 from tare.analysis.selection import (
-    BESIDE,
     DEFAULT_MARGIN,
     GOAL_RATE,
     MEAN_STEP,
     MEDIAN_STEP,
+    RUN,
     Request,
     Selection,
     level_medians,
@@ -59,11 +59,11 @@ from tare.analysis.table import (
     with_joined,
 )
 from tare.analysis.work import Work, like_work, with_doubts
-from tare.base.declare import before
+from tare.base.declare import Group, Role, before
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
 from tare.base.text import estimate_texts, script_and_options
-from tare.records.model import TYPE, Record, State
+from tare.records.model import COMMAND, LABEL, TYPE, Record, State
 
 UNMARKED = frozenset(
     f"script.{why}"
@@ -71,19 +71,6 @@ UNMARKED = frozenset(
                 "few-calls", "runs-ahead")
 )  # fmt: skip
 WHOLE = (MEAN_STEP, MEDIAN_STEP)
-PARTS = {  # metric -> what people call it; compute is left out where its own parts are known
-    "stall_s": "the wait for data",
-    "copy_s": "the copy to the device",
-    "forward_s": "the forward pass",
-    "backward_s": "the backward pass",
-    "optimiser_s": "the optimiser step",
-    "pre_process_s": "pre-processing",
-    "inference_s": "inference",
-    "post_process_s": "post-processing",
-    "overhead_s": "the loop around it",
-    "compute_s": "compute",
-}
-_WITHIN_COMPUTE = ("forward_s", "backward_s", "optimiser_s", "inference_s")
 _MOST_OF_IT = 0.5
 
 
@@ -107,8 +94,8 @@ def where_it_lies(found: Comparison, ours: Sequence[Record], theirs: Sequence[Re
         return None
     more = "more" if whole_s[0] > 0 else "less"
     return (
-        f"{min(share, 1.0):.0%} of what {found.level!r} takes {more} than {found.against!r} is in {PARTS[part]}: "
-        f"{before_s * 1e3:.3g} ms to {after_s * 1e3:.3g} ms."
+        f"{min(share, 1.0):.0%} of what {found.level!r} takes {more} than {found.against!r} is in "
+        f"{before().metrics[part].spoken}: {before_s * 1e3:.3g} ms to {after_s * 1e3:.3g} ms."
     )
 
 
@@ -119,9 +106,10 @@ def _mean(part: str) -> str:
 
 def _known(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
     """The parts that both sides have, none of which holds another."""
-    both = [part for part in PARTS if all(any(part in r.metrics for r in side) for side in (ours, theirs))]
-    inner = [part for part in both if part in _WITHIN_COMPUTE]
-    return [part for part in both if not (part == "compute_s" and inner)]
+    parts = [name for name, each in before().metrics.items() if each.spoken]
+    both = [part for part in parts if all(any(part in r.metrics for r in side) for side in (ours, theirs))]
+    within_compute = {*Group.TRAINING_PARTS.metrics, Role.INFERENCE.metric}
+    return [part for part in both if not (part == Role.COMPUTE.metric and within_compute.intersection(both))]
 
 
 def _difference(metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[float, float, float] | None:
@@ -136,7 +124,7 @@ def _difference(metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -
     return median_of(gaps), medians[0], medians[1]
 
 
-METRIC = "stall_mean_s"  # a mean: what a stall costs a step, whether it comes in every step or in one of four
+METRIC = Role.STALL_MEAN.metric  # a mean: what a stall costs a step, whether it comes in every step or in one of four
 _SOURCE, _CACHE = "workload.source", "control.page_cache.state"
 _KINDS = {("memory", "warm"): "synthetic", ("disk", "warm"): "cached", ("disk", "cold"): "cold"}
 
@@ -195,7 +183,7 @@ def workload(records: Sequence[Record], by: str = "") -> str:
     names = {text(record.settings.get("workload", "")) for record in records}
     if len(names) != 1:
         return ""
-    lines = [record.settings.get("workload.argv") for record in records]
+    lines = [record.settings.get(COMMAND) for record in records]
     if all(isinstance(line, list) and line for line in lines):
         return ", ".join(dict.fromkeys(script_and_options(line)[0] for line in lines if line))
     known = ("model", "size", "batch", "argv") if names <= {"generate", "finetune"} else ("model", "batch", "argv")
@@ -206,13 +194,9 @@ def workload(records: Sequence[Record], by: str = "") -> str:
 def _title(record: Record) -> str:
     """As stored; of a server, which an older tare called by its whole command line, the program and the load."""
     title, held = str(record.facts["title"]), record.settings
-    if (
-        held.get("workload") != "server"
-        or held.get(LABEL) is not None
-        or not isinstance(held.get("workload.argv"), list)
-    ):
+    if held.get("workload") != "server" or held.get(LABEL) is not None or not isinstance(held.get(COMMAND), list):
         return title
-    return f"{script_and_options(held['workload.argv'] or [''])[0]}, {title.rpartition(', ')[2]}"
+    return f"{script_and_options(held[COMMAND] or [''])[0]}, {title.rpartition(', ')[2]}"
 
 
 def _detail(name: str, records: Sequence[Record]) -> str:
@@ -414,7 +398,7 @@ def _beside(selected: Selection, work: Work, tested: Collection[str]) -> tuple[t
     """The other metrics, each a family of its own; one that is zero somewhere cannot be a ratio, and is said."""
     made: list[Comparison] = []
     skipped = []
-    for metric in BESIDE:
+    for metric in Group.BESIDE.metrics:
         having = [record for record in selected.used if metric in record.metrics]
         if metric in {selected.metric, *tested} or not having or work.hides(metric):
             continue
@@ -442,7 +426,7 @@ def _not_measured(study: Mapping[str, Any]) -> list[str]:
 
 def _why_whole(selected: Selection) -> list[str]:
     """Why a command has no steps, where its whole run is judged: each reason once."""
-    if selected.metric != "wall_s":
+    if selected.metric != RUN:
         return []
     found = {note.code: note.sentence for record in selected.used for note in record.notes if note.code in UNMARKED}
     return list(found.values())

@@ -19,9 +19,10 @@ from statistics import median
 from typing import Any, TypeGuard
 
 from tare.analysis.compare import compare
-from tare.analysis.labels import LABEL, Namer, make_labels, signature, text
+from tare.analysis.labels import Namer, make_labels, signature, text
 from tare.analysis.model import Comparison, Measurement, is_amount, kind_of, words_of
 from tare.analysis.selection import Selection
+from tare.base.declare import before, declared
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.base.text import effect_text, metric_name, share_text
@@ -45,15 +46,15 @@ _KINDS = {  # compiled where they are first asked for
 _SAMPLES = ("batch", "accumulation", "tenants")
 _WHOLE = re.compile(r"global|total|effective")  # a batch of all devices and passes
 MODELS = ("model", "network", "net", "arch", "architecture")  # columns and settings that say which work is done
-PER_SAMPLE: Mapping[str, str] = {
-    "step_mean_s": "sample_mean_s", "step_s": "sample_s", "mean_step_s": "sample_mean_s",
-    "step_p99_s": "sample_p99_s", "step_p90_s": "sample_p90_s", "compute_s": "compute_sample_s",
-    "stall_s": "stall_sample_s", "cpu_step_s": "cpu_sample_s", "energy_step_j": "energy_sample_j",
-}  # fmt: skip
 _ONE_PER_STEP = re.compile(r"step|batch|iter|stall|compute|copy|forward|backward|optimi[sz]er|overhead", re.IGNORECASE)
 _ONE_PER_SAMPLE = re.compile(r"sample|item|image|token|request|epoch|_per_|/", re.IGNORECASE)
 
 Settings = Mapping[str, Any]
+
+
+def per_sample(metric: str) -> str | None:
+    """The metric that it is for one sample; None where it is not of a step, or nobody has declared that."""
+    return known.sample or None if (known := declared(metric)) is not None else None
 
 
 def is_per_step(metric: str) -> bool:
@@ -176,7 +177,7 @@ def like_work(selected: Selection) -> tuple[Selection, Work]:
         return selected, Work()
     if selected.request.metric is not None:
         return selected, Work((as_requested_note(selected.metric, unlike),))
-    name = PER_SAMPLE.get(selected.metric)
+    name = per_sample(selected.metric)
     if name is None or not is_counted(unlike) or any(samples_of(record.settings) is None for record in selected.used):
         return selected, Work((refused_note(selected.metric, unlike),), refused=True)
     used = tuple(with_per_sample(record, selected.metric, name) for record in selected.used)
@@ -372,11 +373,6 @@ def _apart_in_unit(found: Comparison) -> Comparison:
 
 # Jobs: what is asked to be done. A job is workload x model x data; levels are compared within a job, never across.
 
-IDENTITY = (
-    "workload", "workload.model", "workload.size", "workload.weights", "workload.name", "workload.application",
-    "workload.argv", LABEL, "workload.data",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -409,10 +405,11 @@ def places_of(levels: Mapping[str, Settings], by: str = "") -> dict[str, Place]:
 
 def job_names(several: Sequence[Settings], by: str = "") -> list[str]:
     """The settings that make different jobs of these; none where there is one job, or where jobs are compared."""
-    if by in IDENTITY:
+    identity = before().saying("job")
+    if by in identity:
         return []
     kept: list[str] = []
-    for name in IDENTITY:  # a data set that follows from the model makes no further job
+    for name in identity:  # a data set that follows from the model makes no further job
         if name in varied(several) and not (kept and _follows(several, name, kept)):
             kept.append(name)
     return kept

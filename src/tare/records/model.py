@@ -37,7 +37,8 @@ _STATES = frozenset(get_args(State))
 _WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of reasons from before there were codes
 _PHASES_BEFORE = {"open.furnish": "open.prepare"}  # phases by the names that an older tare gave them
 _NO_FACTORS = ("probes",)
-_LINES = ("workload.argv", "workload.label")
+COMMAND, LABEL, MODEL = "workload.argv", "workload.label", "workload.model"  # a label: what the user calls a command
+_LINES = (COMMAND, LABEL)
 _DESCRIBES_DEVICE = ("board", "cpu", "machine")  # what makes two devices of one type
 _NOT_BOARDS = ("linux,dummy-virt", "qemu")
 

@@ -14,6 +14,7 @@ from tare.analysis.choose.configurations import NAMES, Column, Configuration, St
 from tare.analysis.model import Estimate, Finding
 from tare.analysis.observations import Setting, columns_of, number, observations
 from tare.analysis.statistics import FLOOR, Floats, median_estimate, normal_cdf, normal_quantile, t_cdf
+from tare.base.declare import Role
 from tare.base.errors import StudyError, unknown_name
 from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
@@ -21,7 +22,8 @@ from tare.records.schema import is_store
 # The job that is to be run: its limits, and what each trial's figures say about the whole of it, in base units.
 
 GROWS_WITH_THE_JOB = ("time", "energy", "cost")
-OF_THE_RUN = ("wall_s", "cpu_s", "energy_j")  # of a store: figures of the whole trial, not of one step
+# Of a store: figures of the whole trial, not of one step.
+OF_THE_RUN = (Role.WHOLE_RUN.metric, Role.CPU.metric, Role.ENERGY.metric)
 ALSO = ("time", "energy", "power", "stall", "compute")  # taken along where they are there: evidence, and gains
 _MADE_FROM = {"power": ("energy", "time"), "energy": ("power", "time"), "cost": ("time",)}
 

@@ -21,6 +21,7 @@ from tare.analysis.observations import Setting, number, setting_column
 from tare.analysis.statistics import ALPHA, FLOOR, Floats
 from tare.analysis.table import Table, read_table, run_order
 from tare.analysis.work import MODELS
+from tare.base.declare import Role, before
 from tare.base.errors import StudyError, unknown_name
 from tare.records.model import TrialRow, collected, grouped
 from tare.records.schema import is_store
@@ -89,15 +90,6 @@ def configurations_of_jobs(
     return rows, found, apart
 
 
-# Settings that say which work is done: what another model takes says nothing about this one.
-_WORK = ("workload", "workload.size", "workload.weights", "workload.name", "workload.application", "workload.data")
-# What nobody chooses for speed: the load of a server, what is cached, how much there is to do.
-_CONDITIONS = (
-    "workload.rate", "control.page_cache", "control.page_cache.state", "workload.items", "workload.classes",
-    "workload.pixels", "workload.epochs", "workload.steps", "workload.steps_per_epoch", "workload.count",
-)  # fmt: skip
-
-
 def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, ...]]:
     """The rows with a group for each job (workload, model, data, load), and a note, where nobody has grouped them.
 
@@ -106,7 +98,7 @@ def models_apart(rows: Sequence[TrialRow]) -> tuple[list[TrialRow], tuple[str, .
     if any(row.group is not None for row in rows):
         return list(rows), ()
     known = dict.fromkeys(name for row in rows for name in row.settings)
-    names = [*filter(names_work, known), *(name for name in _CONDITIONS if name in known)]
+    names = [*filter(names_work, known), *(name for name in before().saying("condition") if name in known)]
     several: list[str] = []
     for name in names:
         if len({row.settings.get(name) for row in rows}) > 1 and not (several and _follows(rows, name, several)):
@@ -131,13 +123,19 @@ def shared_settings(found: Sequence[Configuration]) -> dict[str, Setting]:
     return {
         name: value
         for name, value in first.items()
-        if (all(each.get(name) == value for each in others) if others else names_work(name) or name in _CONDITIONS)
+        if (all(each.get(name) == value for each in others) if others else _is_given(name))
     }
+
+
+def _is_given(name: str) -> bool:
+    """Whether nobody chooses it for speed."""
+    return names_work(name) or "condition" in before().setting(name).says
 
 
 @lru_cache(maxsize=1024)
 def names_work(name: str) -> bool:
-    return name in _WORK or name.rpartition(".")[2].lower() in MODELS
+    """Whether a setting says which work is done: what another model takes says nothing about this one."""
+    return "work" in before().setting(name).says or name.rpartition(".")[2].lower() in MODELS
 
 
 def _follows(rows: Sequence[TrialRow], name: str, others: Sequence[str]) -> bool:
@@ -274,15 +272,22 @@ def _same(ours: Setting | None, theirs: Setting) -> bool:
 
 # What a word may be called in a store or in a table, the likeliest first.
 NAMES: Mapping[str, tuple[str, ...]] = {
-    "time": ("step_s", "time_s", "step_ms", "time_ms", "epoch_s", "e2e_s", "ms", "seconds", "s", "wall_s", "time"),
-    "energy": ("energy_step_j", "step_j", "energy_j", "energy_mj", "joules", "j", "energy_wh", "wh", "energy"),
-    "power": ("power_mean_w", "power_w", "watts", "w", "power_mw", "power"),
+    "time": (
+        Role.STEP_MEDIAN.metric, "time_s", "step_ms", "time_ms", Role.EPOCH.metric, "e2e_s", "ms", "seconds", "s",
+        Role.WHOLE_RUN.metric, "time",
+    ),
+    "energy": (
+        Role.ENERGY_STEP.metric, "step_j", Role.ENERGY.metric, "energy_mj", "joules", "j", "energy_wh", "wh", "energy",
+    ),
+    "power": (Role.POWER.metric, "power_w", "watts", "w", "power_mw", "power"),
     "cost": ("cost", "cost_usd", "usd", "dollars"),
-    "latency": ("latency_s", "latency_ms", "request_s", "latency", "step_s"),
-    "latency_p99": ("latency_p99_s", "latency_p99_ms", "p99_s", "p99_ms", "latency_p99", "p99", "step_p99_s"),
-    "stall": ("stall_s", "stall_ms", "fetch_stall_s", "stall"),
-    "compute": ("compute_s", "compute_ms", "compute"),
-}
+    "latency": ("latency_s", "latency_ms", "request_s", "latency", Role.STEP_MEDIAN.metric),
+    "latency_p99": (
+        "latency_p99_s", "latency_p99_ms", "p99_s", "p99_ms", "latency_p99", "p99", Role.STEP_TAIL.metric,
+    ),
+    "stall": (Role.STALL.metric, "stall_ms", "fetch_stall_s", "stall"),
+    "compute": (Role.COMPUTE.metric, "compute_ms", "compute"),
+}  # fmt: skip
 _UNITS: Mapping[str, float] = {  # the last part of a column's name -> base units in one of it
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "seconds": 1.0, "min": 60.0, "minutes": 60.0, "h": 3600.0,
     "j": 1.0, "mj": 1e-3, "kj": 1e3, "joules": 1.0, "wh": 3600.0, "kwh": 3.6e6,

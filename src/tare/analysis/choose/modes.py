@@ -13,6 +13,7 @@ import numpy as np
 from tare.analysis.choose.configurations import base_factor, column_for
 from tare.analysis.choose.law import Array, Law, resources
 from tare.analysis.observations import columns_of, number, observations
+from tare.base.declare import Role
 from tare.base.errors import StudyError
 from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
@@ -20,7 +21,7 @@ from tare.records.schema import is_store
 _ALIKE = 1 - 1e-9  # of a correlation: the two features are one
 _APART = 1.5  # so many times as long is not the same thing measured again
 MOST_MODES = 100_000  # of a grid: more is not a list for people
-DERIVED_ENERGY = "energy_j"
+DERIVED_ENERGY = Role.ENERGY.metric
 TIME_ALONE = (
     "no energy was measured, so only times are predicted; where a column of the source has it, --energy or --power"
     " names it."

@@ -34,6 +34,7 @@ from tare.analysis.observations import records_of
 from tare.analysis.parity import flat, rule_for
 from tare.analysis.selection import DEFAULT_BY, Request, fit_for, level_against, pick_metric, request, why_not
 from tare.analysis.sentences import percent
+from tare.base.declare import Role
 from tare.base.errors import StudyError
 from tare.records.model import (
     DEVICE,
@@ -218,7 +219,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-BESIDE = ("energy_step_j", "power_mean_w")  # told next to the headline, where trials have them
+BESIDE = (Role.ENERGY_STEP.metric, Role.POWER.metric)  # told next to the headline, where trials have them
 Contrast: TypeAlias = tuple[str, str, str]  # level, against, where
 
 

@@ -14,6 +14,7 @@ from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Estimate
 from tare.analysis.selection import FIRST_TOKEN, GOAL_RATE, SHORT_TAIL, TAIL
 from tare.analysis.statistics import median_estimate
+from tare.base.declare import Group, Role
 from tare.base.rulings import Ruling
 from tare.base.text import share_text, time_text
 from tare.records.model import Record, counted_attempts, device_of, grouped, is_usable, started_s, usable_trials
@@ -23,7 +24,7 @@ from tare.records.model import Record, counted_attempts, device_of, grouped, is_
 # Where the study has a goal for a share of the requests, also the highest rate that meets it, of each side and block:
 # so that the sides are compared by it like by any other figure.
 
-RATE, GOODPUT, OFFERED = "workload.rate", "goodput_per_s", "offered_per_s"
+RATE, GOODPUT, OFFERED = "workload.rate", Role.GOODPUT.metric, Role.OFFERED.metric
 GOAL, GOAL_OF, SHARE, COUNT = "workload.goal", "workload.goal_of", "workload.goal_share", "workload.count"
 AT_ONE_RATE = (TAIL, SHORT_TAIL, FIRST_TOKEN)
 FEWEST_RATES = 2
@@ -210,9 +211,7 @@ def crossing(late: Mapping[float, float], most: float) -> float:
 
 GpuBinds: TypeAlias = Literal["gpu", "copy", "launch", "sync", "data"]
 
-BUSY = "gpu_busy_share"
-FIGURES = (BUSY, "gpu_idle_share", "gpu_memory_bytes", "gpu_power_w", "energy_gpus_step_j")  # of a line
-SHARES = (BUSY, "gpu_idle_share", "gpu_launch_share", "gpu_sync_share", "gpu_data_share", "gpu_copying_share")
+BUSY = Role.GPU_BUSY.metric
 ENOUGH_IDLE = 0.1  # a GPU that is idle for less of the time is what the workload is bound by
 
 NAMES: Mapping[GpuBinds, str] = {
@@ -254,7 +253,7 @@ class GpuUse:
     """What is known of a level's GPUs: medians over its trials."""
 
     level: str
-    figures: Mapping[str, Estimate]  # by metric; those of FIGURES that there are
+    figures: Mapping[str, Estimate]  # by metric; those of `Group.GPU` that there are
     binds: GpuBinds | None
     syncs: float = 0.0  # a step
     pageable: float = 0.0  # copies from or to pageable memory, a step
@@ -265,10 +264,10 @@ def gpu_uses(medians: Mapping[str, Mapping[str, Estimate]]) -> list[GpuUse]:
     """One for each level that has figures of a GPU, from `Weighing.medians`."""
     found = []
     for level, figures in medians.items():
-        own = {name: figures[name] for name in FIGURES if name in figures}
+        own = {name: figures[name] for name in Group.GPU.metrics if name in figures}
         if not own:
             continue
-        shares = {name: figures[name].value for name in SHARES if name in figures}
+        shares = {name: figures[name].value for name in Group.GPU_TIME.metrics if name in figures}
         syncs, pageable, bound = (
             figures.get(name) for name in ("gpu_syncs", "gpu_pageable_copies", "energy_bound_share")
         )

@@ -54,6 +54,7 @@ from tare.analysis.observations import (
 from tare.analysis.selection import Request, request, select
 from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
 from tare.analysis.work import samples_of
+from tare.base.declare import Role
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, read_rulings
 from tare.records.model import Record, grouped, is_usable, usable_trials
@@ -71,7 +72,7 @@ POWER_PROBES: Mapping[str, str] = {
 
 def need_energy(words: Iterable[str], known: Iterable[str], store: object) -> None:
     """Refuse to decide by energy or power what has neither: no column brings it, a probe does."""
-    if {*words} & {"energy", "power", "energy_j"} and not any(name.startswith(("energy", "power")) for name in known):
+    if {*words} & {"energy", "power", ENERGY} and not any(name.startswith(("energy", "power")) for name in known):
         probes = "; ".join(f"`{name}` ({what})" for name, what in POWER_PROBES.items())
         raise StudyError(
             f"{store}: no energy was measured in it. To measure it, name a probe in the study's `probes` and run it: "
@@ -134,7 +135,7 @@ def _figures(held: Sequence[Record], idle: Mapping[Key, IdlePower]) -> dict[str,
         values = [record.compared[metric] for record in held if metric in record.compared]
         if values:
             found[metric] = median_estimate(values)
-    if "energy_token_j" in found:
+    if Role.ENERGY_TOKEN.metric in found:
         found.pop("energy_sample_j", None)  # a sample of a step is a token there
     for metric in (BASELOAD, INCREMENTAL):
         if metric in found:
@@ -438,7 +439,7 @@ def _notes(found: Sequence[CellEnergy], idle: dict[Any, IdlePower]) -> Iterator[
     scopes = {each.scope for each in found if each.n}
     if len(scopes) > 1:
         yield f"energy is not of the same thing everywhere ({'; '.join(sorted(scopes))}): compare within one of them."
-    bare = [each.label for each in found if each.n and "energy_baseload_j" not in each.figures]
+    bare = [each.label for each in found if each.n and BASELOAD not in each.figures]
     if bare:
         of = f" of {'; '.join(bare)}" if idle else ""
         yield f"no baseload is known{of}: `tare device baseload` measures what the idle device draws."

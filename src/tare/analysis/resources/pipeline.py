@@ -25,9 +25,9 @@ from tare.analysis.compare import Contest, judge
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.observations import Setting, columns_of, observations
-from tare.analysis.resources.bottlenecks import SHARES as GPU_SHARES
 from tare.analysis.resources.bottlenecks import binds as gpu_binds
 from tare.analysis.statistics import FLOOR, Floats, median_estimate
+from tare.base.declare import Group, Role
 from tare.base.errors import StudyError
 from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
@@ -110,7 +110,10 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
 _EPOCHS, _MEMORY = "workload.epochs", "platform.memory"
 _DECIDE_CACHE = (CACHE, _EPOCHS, _MEMORY)  # whether the measured epochs find the data in memory
 KEPT = "warm after epoch 0"  # `cold` of our own stores: epoch 0, which is kept apart, has filled the cache
-OPTIONAL = {"compute": "compute", "copy": "copy_s", "overhead": "overhead_s", **{name: name for name in GPU_SHARES}}
+OPTIONAL = {
+    "compute": "compute", "copy": Role.COPY.metric, "overhead": Role.OVERHEAD.metric,
+    **{name: name for name in Group.GPU_TIME.metrics},
+}  # fmt: skip
 SIGNED = ("overhead",)  # a difference: it may lie a little below zero
 
 
@@ -300,7 +303,7 @@ def _compared(group: PipelineTrials, share: float) -> list[Comparison]:
         ]
         family.append(Contest(level, bare, ours, theirs))
     # A stall of `share` of the step is share / (1 - share) of the step without it.
-    return judge(family, margin=share / (1 - share), metric="step_s", resamples=0)
+    return judge(family, margin=share / (1 - share), metric=Role.STEP_MEDIAN.metric, resamples=0)
 
 
 def predicted_stall(fetch_s: float, rest_s: float, workers: float) -> float:
@@ -399,7 +402,7 @@ def _binds(group: PipelineTrials, workers: float, found: Binds) -> Binds:
     """Where the stall is hidden and the GPU's activity is known: what the GPU itself waited for."""
     if found != "compute":
         return found
-    known = [name for name in GPU_SHARES if all(name in trial.metrics for trial in group.trials[workers])]
+    known = [name for name in Group.GPU_TIME.metrics if all(name in trial.metrics for trial in group.trials[workers])]
     word = gpu_binds({name: float(np.median(group.values(workers, name))) for name in known})
     return found if word is None or word == "data" else word
 

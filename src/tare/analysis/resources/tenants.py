@@ -15,10 +15,11 @@ from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Comparison, Estimate, Measurement
 from tare.analysis.selection import block_of, blocks_reach_s
 from tare.analysis.statistics import median_estimate
+from tare.base.declare import Role
 from tare.base.errors import StudyError
 from tare.records.model import Record, counted_attempts, grouped, is_usable, started_s
 
-METRIC = "step_s"
+METRIC = Role.STEP_MEDIAN.metric
 ALONE = "alone"
 _TENANT = re.compile(r"tenant(\d+)_step_s")
 

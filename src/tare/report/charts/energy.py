@@ -12,13 +12,14 @@ from tare.analysis.choose.front import on_front
 from tare.analysis.model import Estimate
 from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, energy_facts, record_observations
 from tare.analysis.work import (
-    PER_SAMPLE,
     is_counted,
     is_per_sample,
+    per_sample,
     samples_of,
     unlike_work,
     with_per_sample,
 )
+from tare.base.declare import Role
 from tare.base.errors import TareError
 from tare.base.text import count_text, estimate_texts, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.model import Record, TrialRow, grouped, varied
@@ -33,14 +34,19 @@ if TYPE_CHECKING:
 
 FEWEST = 3  # two points make a comparison, and no front
 WIDE = 5  # times the smallest: then the axis is logarithmic
-PAIRS = (("time_token_s", "energy_token_j"), ("step_s", "energy_step_j"), ("wall_s", "energy_j"))
+PAIRS = (
+    (Role.TOKEN_TIME.metric, Role.ENERGY_TOKEN.metric),
+    (Role.STEP_MEDIAN.metric, Role.ENERGY_STEP.metric),
+    (Role.WHOLE_RUN.metric, ENERGY),
+)
 ALL = "all configurations"
 TEACH, FEWEST_PREDICTED = 4, 8  # the papers' four modes; fewer held out than taught would show little
 MOST = 400  # modes of a workload: more take too long for a report
 CLOCKS = ("_mhz", "_khz", "_hz")
 FIGURES = ("time", "energy")
 MEASURED: tuple[tuple[str, str | None], ...] = (*PAIRS, *((time, None) for time, _ in PAIRS))  # time alone is enough
-_OF_ONE = {"energy_token_j": "token", "energy_step_j": ""}  # what the energy is of; "": what the study calls a step
+# What the energy is of; "": what the study calls a step.
+_OF_ONE = {Role.ENERGY_TOKEN.metric: "token", Role.ENERGY_STEP.metric: ""}
 _NAMES = {
     BASELOAD: "baseload: the idle device in the same time",
     INCREMENTAL: "incremental: beyond it",
@@ -114,11 +120,12 @@ def time_energy_figure(evidence: ReportData) -> Figure | None:
 def _of_samples(records: Sequence[Record], time: str, energy: str) -> tuple[list[Record], str, str]:
     """Steps of unlike work by their samples; none where these are not known, or a run is what was measured."""
     unlike = unlike_work(record.settings for record in records)
-    if time not in PER_SAMPLE or not is_counted(unlike) or any(samples_of(each.settings) is None for each in records):
+    names = per_sample(time), per_sample(energy)
+    if None in names or not is_counted(unlike) or any(samples_of(each.settings) is None for each in records):
         return [], time, energy
-    for name in (time, energy):
-        records = [with_per_sample(record, name, PER_SAMPLE[name]) for record in records]
-    return list(records), PER_SAMPLE[time], PER_SAMPLE[energy]
+    for name, of_sample in zip((time, energy), map(str, names), strict=True):
+        records = [with_per_sample(record, name, of_sample) for record in records]
+    return list(records), str(names[0]), str(names[1])
 
 
 def _by_job(records: Sequence[Record], ways: Sequence[str], values: Sequence[str]) -> list[TrialRow]:
