@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tare.base.declare import Role
 from tare.base.errors import TareError
 from tare.cli.report import draw
 from tare.cli.scaffold import (
@@ -93,7 +94,7 @@ def variability(
 
     if is_store(source):
         need(not (epoch or trial or device or day), "--epoch, --trial, --device and --day are for tables.")
-        figure = metric or "step_s"
+        figure = metric or Role.STEP_MEDIAN.metric
         samples = store_samples(source, figure, settings)
     else:
         need(metric is not None, f"{source}: --metric COLUMN names the column to analyse.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.base.declare import Role
 from tare.base.errors import StudyError, unknown_name
 from tare.cli.scaffold import (
     ENERGY,
@@ -333,7 +334,7 @@ def recommend(
     )
     if not of_job and not columns:
         # Of a language model its figures of a token, which batches of any size have alike.
-        tokens = {"time": "time_token_s", "energy": "energy_token_j"}
+        tokens = {"time": Role.TOKEN_TIME.metric, "energy": Role.ENERGY_TOKEN.metric}
         columns = {word: column for word, column in tokens.items() if column in known}
         if columns:
             say_notes([f"{' and '.join(columns)}: per token."])

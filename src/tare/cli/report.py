@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tare.base.declare import Role
 from tare.base.errors import StoreError, StudyError, unknown_name
 from tare.cli.scaffold import (
     JSON_VERSION,
@@ -261,7 +262,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         failed = [trial for trial, state in store.states().items() if state in ("failed", "timeout", "oom")]
         unusable = unusable_cells(store.records())
         traced = all(record.traced for record in store.records() if record.state in USABLE)
-        metered = any("energy_j" in record.compared for record in store.records() if record.state in USABLE)
+        metered = any(Role.ENERGY.metric in record.compared for record in store.records() if record.state in USABLE)
         steps = [] if outcome.interrupted or weighing.never_ran else steps_of(store, weighing)
     _tell(endings(study, folder, metered), study, folder, weighing, outcome, as_json, steps)
     say(f"{outcome.why}.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tare.api.running import folder_of, load_study, needs_of_study, no_power, run_into, study_text, too_short
+from tare.base.declare import Role
 from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.cli.scaffold import (
     DURATION,
@@ -152,7 +153,7 @@ def _idle_study(study: Study, what: str, duration_s: float, repeat: int) -> dict
         "missing": study.missing,
         "repeat": repeat,
         "aa": False,
-        "compare": {"metric": "power_mean_w"},
+        "compare": {"metric": Role.POWER.metric},
         "limit": f"{duration_s + settle_s + _OPENING_S:g} s",
         "period": plain["period"],
     }

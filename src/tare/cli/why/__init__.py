@@ -15,6 +15,7 @@ import click
 
 from tare.api.running import await_device, with_interpreter
 from tare.api.studies import choose_platform, fetched, new_folder, placed, refuse_no_images
+from tare.base.declare import Role
 from tare.base.errors import TareError
 from tare.base.files import replace_file
 from tare.base.secrets import masked_words
@@ -221,7 +222,7 @@ def command(
     need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
     refuse_no_images(container.image, container.against)
     refuse_no_program(work)
-    run = Trying(folder, work, python, repeat, margin, "startup_s" if start_up else metric, container.image)
+    run = Trying(folder, work, python, repeat, margin, Role.START_UP.metric if start_up else metric, container.image)
     finding, apart = Finding(run), None
     await_device()
     with ExitStack() as stack:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from tare.analysis.model import Weighing
+from tare.base.declare import Group, Role
 from tare.base.text import in_units, metric_name, quantity_text, safe_text, scaled, share_text, time_text
 from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, part_colour, rows
@@ -23,15 +24,12 @@ from tare.report.layout import (
     tooltip,
 )
 
-STEP_PARTS = ("stall_s", "copy_s", "compute_s", "overhead_s")
-STEP_MEAN = "step_mean_s"
-STEP_MEANS = ("stall_mean_s", "pre_process_mean_s", "copy_mean_s", "compute_mean_s", "post_process_mean_s",
-              "overhead_mean_s")  # fmt: skip
+STEP_PARTS, STEP_MEANS, STEP_MEAN = Group.STEP_PARTS.metrics, Group.MEAN_PARTS.metrics, Role.STEP_MEAN.metric
 
 # Name, title, and the parts in their order.
 KINDS = (
-    ("training-parts", "Forward, backward and optimiser step", ("forward_s", "backward_s", "optimiser_s")),
-    ("request-parts", "Pre-process, inference and post-process", ("pre_process_s", "inference_s", "post_process_s")),
+    ("training-parts", "Forward, backward and optimiser step", Group.TRAINING_PARTS.metrics),
+    ("request-parts", "Pre-process, inference and post-process", Group.REQUEST_PARTS.metrics),
 )
 _AXIS = {"tickCount": 6}
 _TIME = "time_s"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tare.base.declare import Role
 from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.base.units import Channel
 from tare.records.intervals import intervals
@@ -46,14 +47,14 @@ FITS = 42  # signs of all names together, below their outlines on a telephone
 EPOCHS, FEWEST_EPOCHS = "spread-epochs", 5  # name of the figure; epochs after the first for an outline
 MOST_READ = 400  # trials whose marks are read for it; of more, such as lie evenly in time
 STRETCHES = 8  # of the time of a single device
-_EPOCH_S = "epoch_s"
+_EPOCH_S = Role.EPOCH.metric
 
 POINTS = 500  # of a line; more cannot be told apart on a screen
 MOST_LEVELS = 7
 SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
 MARKS = (
-    ("over-time-step", "Time per step over the run", "step_s", "step"),
-    ("over-time-stall", "Fetch stall over the run", "stall_s", "fetch"),
+    ("over-time-step", "Time per step over the run", Role.STEP_MEDIAN.metric, "step"),
+    ("over-time-stall", "Fetch stall over the run", Role.STALL.metric, "fetch"),
 )
 
 

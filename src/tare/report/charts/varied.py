@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
+from tare.analysis.observations import ENERGY, POWER
 from tare.analysis.resources.bottlenecks import FEWEST_RATES, GOODPUT, RATE, at_rate, knee, knee_sentence
+from tare.analysis.selection import MEDIAN_STEP, RUN, SHORT_TAIL, TAIL
 from tare.analysis.statistics import median_estimate
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, grouped, varied
@@ -20,8 +22,8 @@ from tare.report.layout import axis_title, last_part, legend, setting_name, some
 
 MOST = 12  # curves in one chart
 FEWEST = 3  # numbers of any other setting than a server's rate: two are a comparison
-LATENCY = "step_s"
-QUANTILES = {LATENCY: "median", "step_p99_s": "99th percentile", "step_p90_s": "90th percentile"}
+LATENCY = MEDIAN_STEP
+QUANTILES = {LATENCY: "median", TAIL: "99th percentile", SHORT_TAIL: "90th percentile"}
 MOST_TICKS = 8  # else round numbers, and of whole things whole ones: there are no 0.1 workers
 
 Curves: TypeAlias = Mapping[str, Mapping[float, list[float]]]  # what else was set -> place -> values
@@ -48,7 +50,7 @@ def latency_figure(evidence: ReportData) -> Figure | None:
         return None
     factors = varied([record.settings for record in records])
     goodput = _curves(GOODPUT, RATE, records, factors)
-    tail = next((name for name in ("step_p99_s", "step_p90_s") if all(name in each.metrics for each in records)), "")
+    tail = next((name for name in (TAIL, SHORT_TAIL) if all(name in each.metrics for each in records)), "")
     curves = {
         f"{series}, {QUANTILES[metric]}": places
         for metric in (LATENCY, tail)
@@ -207,8 +209,7 @@ def _points(metric: str, curves: Curves) -> tuple[str, list[dict[str, Any]]]:
 # Time against power over modes: as S3's figures 11 and 13 to 16, a point is a mode, its colour the level of the
 # resource, and a line joins modes that differ in nothing else, so that one sees what the resource alone does to both.
 
-POWER = "power_mean_w"
-TIMES = ("step_s", "wall_s")  # the first that the trials have
+TIMES = (MEDIAN_STEP, RUN)  # the first that the trials have
 COLOURS = ("@level-0", "@level-1", "@level-3", "@level-5", "@level-2", "@level-7", "@level-4", "@level-6")
 # The last parts of settings that are a resource of the device, and what people call them.
 RESOURCES = {
@@ -275,7 +276,7 @@ def _mode_figure(factor: str, modes: Sequence[Mode], time: str, time_name: str) 
     for mode in modes:
         figures = (
             quantity_text(time, mode.time_s), quantity_text(POWER, mode.power_w),
-            quantity_text("energy_j", mode.time_s * mode.power_w), f"{mode.n:,}",
+            quantity_text(ENERGY, mode.time_s * mode.power_w), f"{mode.n:,}",
         )  # fmt: skip
         numbers = (Cell(text, "#trials", numeric=True) for text in figures)
         body.append((Cell(setting_name(factor, mode.level), "#trials"), Cell(mode.rest or "none"), *numbers))

@@ -8,7 +8,7 @@ from tare.analysis.cells import CACHE
 from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.labels import setting_words
 from tare.analysis.model import Estimate
-from tare.analysis.observations import IdlePower
+from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, POWER, IdlePower
 from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
@@ -16,6 +16,7 @@ from tare.analysis.resources.tenants import Sharing
 from tare.analysis.sentences import contrast_sentence, effect_of, interval_of, verdict_phrase
 from tare.analysis.variability import Variability
 from tare.base.columns import wrap
+from tare.base.declare import Role
 from tare.base.sides import Neighbours
 from tare.base.text import (
     count_text,
@@ -55,8 +56,8 @@ def anatomy_text(found: Anatomy, width: int = 80) -> str:
 def _pipeline(each: Pipeline, share: float, width: int) -> list[str]:
     named = [each.cell, each.medium and f"on {each.medium}", each.cache and setting_words(CACHE, each.cache)]
     lines = wrap(safe_text(", ".join(part for part in named if part) or "the pipeline"), width)
-    stalls = quantity_texts("stall_s", [part.stall_s.value for part in each.parts])
-    steps = quantity_texts("step_s", [part.step_s.value for part in each.parts])
+    stalls = quantity_texts(Role.STALL.metric, [part.stall_s.value for part in each.parts])
+    steps = quantity_texts(Role.STEP_MEDIAN.metric, [part.step_s.value for part in each.parts])
     rows = [_row(part, *texts) for part, *texts in zip(each.parts, steps, stalls, strict=True)]
     lines.append(table(rows, HEADERS, width))
     # What to change where it is the GPU that something waits for, or that waits.
@@ -208,10 +209,10 @@ def _sentences(one: Sharing) -> Iterator[str]:
 # What `tare analyse energy` and `tare device baseload` show: energy of each cell, of differences, and when idle.
 
 _COLUMNS = {
-    "power": "power_mean_w",
-    "energy": "energy_j",
-    "baseload": "energy_baseload_j",
-    "incremental": "energy_incremental_j",
+    "power": POWER,
+    "energy": ENERGY,
+    "baseload": BASELOAD,
+    "incremental": INCREMENTAL,
     "baseload share": SHARE,
 }
 
@@ -241,7 +242,7 @@ def idle_text(found: Sequence[IdlePower], width: int = 80) -> str:
     heads = ["idle device", *(["logging"] if several else []), "power", "95 % interval", "trials"]
     rows = [
         [safe_text(each.label), *(["on" if each.logging else "off"] if several else []),
-         *median_text("power_mean_w", each.power_w), f"{each.power_w.n:,}"]
+         *median_text(POWER, each.power_w), f"{each.power_w.n:,}"]
         for each in found
     ]  # fmt: skip
     return "\n".join([table(rows, heads, width), *sentences(_logging_sentences(found), width)])
@@ -269,10 +270,10 @@ def _rows(cells: Sequence[CellEnergy], metrics: Sequence[str]) -> list[list[str]
 
 
 def _cell_sentence(each: CellEnergy) -> str:
-    power, energy = each.figures["power_mean_w"], each.figures["energy_j"]
+    power, energy = each.figures[POWER], each.figures[ENERGY]
     told = (
-        f"{each.label}: {' '.join(filter(None, median_text('energy_j', energy)))} at "
-        f"{quantity_text('power_mean_w', power.value)} for {each.scope}"
+        f"{each.label}: {' '.join(filter(None, median_text(ENERGY, energy)))} at "
+        f"{quantity_text(POWER, power.value)} for {each.scope}"
     )
     if each.shared_by > 1:
         return f"{told}; {each.shared_by} tenants shared it, and what each of them used is not measured."
@@ -310,7 +311,7 @@ def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
 
 def _joules(found: Estimate) -> str:
     """`+1.9 J [+1.0, +3.1]`."""
-    return " ".join(filter(None, estimate_texts("energy_j", found.value, found.low, found.high, signed=True)))
+    return " ".join(filter(None, estimate_texts(ENERGY, found.value, found.low, found.high, signed=True)))
 
 
 def _signed(text: str, value: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tare.base.columns import wrap
+from tare.base.declare import Role
 from tare.base.sides import is_rehearsal
 from tare.base.text import cpu_text, has_unit, metric_name, quantity_text, quantity_texts, safe_text, time_text, unit_of
 from tare.records.model import AA_REPEAT, Record, grouped, varied
@@ -42,7 +43,11 @@ def _gap(record: Record) -> list[str]:
 
 SHORT_ID = 8  # enough to find a trial by; `Store.find` takes a prefix
 ANY_WIDTH = 10_000
-SHOWN_METRICS = ("step_s", "wall_s", "cpu_s")  # what everyone asks for first; the rest is in the report
+SHOWN_METRICS = (
+    Role.STEP_MEDIAN.metric,
+    Role.WHOLE_RUN.metric,
+    Role.CPU.metric,
+)  # what everyone asks for first; the rest is in the report
 
 
 def records_table(records: Sequence[Record], width: int = 80) -> str:

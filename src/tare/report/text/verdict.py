@@ -26,6 +26,7 @@ from tare.analysis.sentences import (
     what_costs,
 )
 from tare.base.columns import display_width, wrap
+from tare.base.declare import Role
 from tare.base.rulings import Ruling
 from tare.base.text import (
     count_text,
@@ -51,12 +52,10 @@ MOST_ROWS = 10  # contrasts with a row of their own
 MOST_DOUBTS = 2  # told beside the short answer
 OUTSIDE_TIME = "compare.outside-time"
 
-_GPU = {  # metric -> what stands around its median
+_GPU = {  # metric -> what stands around its median, of those where that is anything
     BUSY: "busy {}",
-    "gpu_idle_share": "idle {}",
-    "gpu_memory_bytes": "{}",
-    "gpu_power_w": "{}",
-    "energy_gpus_step_j": "{} per step",
+    Role.GPU_IDLE.metric: "idle {}",
+    Role.GPU_ENERGY.metric: "{} per step",
 }
 _SEVERAL = 1.5  # counts per step: below that it is one
 
@@ -385,11 +384,10 @@ def _gpu_lines(weighing: Weighing, width: int) -> list[str]:
 def _gpu_chunks(use: GpuUse, unit: str) -> list[Chunk]:
     """`busy 62.5 % [61.9, 63.0]`, and so on."""
     told = [
-        Chunk(in_units(shown.format(" ".join(filter(None, median_text(metric, use.figures[metric])))), unit), "  ")
-        for metric, shown in _GPU.items()
-        if metric in use.figures
+        Chunk(in_units(_GPU.get(metric, "{}").format(" ".join(filter(None, median_text(metric, value)))), unit), "  ")
+        for metric, value in use.figures.items()
     ]
-    if use.bound_share is not None and "energy_gpus_step_j" in use.figures:
+    if use.bound_share is not None and Role.GPU_ENERGY.metric in use.figures:
         told.append(Chunk(f"(within {share_text(use.bound_share)})"))
     if use.binds is not None:
         told.append(Chunk(NAMES[use.binds], "   "))
