@@ -6,19 +6,26 @@ name with all that follows from it; to cover one more name, add a line with the 
 
 from __future__ import annotations
 
+import ast
 import json
+import re
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
+import tare
 from golden_files import FOLDER, assert_as_in_file
 from tare.analysis.labels import name_words, place, setting_words, workload_kind
 from tare.analysis.model import direction_of, is_amount, kind_of
 from tare.analysis.weighing import question
 from tare.analysis.work import is_per_sample, is_per_step, per_sample
 from tare.api.results import unit_of as unit_of_column
+from tare.base.declare import before
 from tare.base.text import has_unit, metric_name, quantity_text, scaled, unit_of
 from tare.records.model import depends_on_speed
 
 FILE = "names.jsonl"
+SOURCE = Path(tare.__file__).parent
 VALUES = (0, 1, 0.00184, -3.5, 2e9)
 
 
@@ -64,3 +71,22 @@ def again(line: dict[str, Any]) -> dict[str, Any]:
 def test_what_is_said_of_a_name_is_what_the_file_keeps():
     kept = [json.loads(line) for line in (FOLDER / FILE).read_text(encoding="utf-8").splitlines()]
     assert_as_in_file("\n".join(json.dumps(again(line), ensure_ascii=False) for line in kept), FILE)
+
+
+MOST_METRICS, MOST_SETTINGS = 49, 55  # may only fall
+_READERS = ("analysis", "report", "records", "api", "cli")
+_SETTING = re.compile(r"(workload|control|platform|device|probes)\.[a-z0-9_.]+")
+
+
+def test_what_reads_records_asks_for_roles_and_not_for_names():
+    """Literals that are a whole name; `steps` and other words without an underscore are ordinary words."""
+    held = [value for room in _READERS for path in (SOURCE / room).rglob("*.py") for value in _literals(path)]
+    metrics = [value for value in held if value in before().metrics and "_" in value]
+    settings = [value for value in held if _SETTING.fullmatch(value)]
+    assert len(metrics) <= MOST_METRICS, Counter(metrics)
+    assert len(settings) <= MOST_SETTINGS, Counter(settings)
+
+
+def _literals(path: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, str)]
