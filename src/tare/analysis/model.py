@@ -14,7 +14,7 @@ from tare.base.text import metric_name
 
 # Is more of a metric better, or worse? By its name, unless the user states it; what no name settles is a guess.
 
-Source: TypeAlias = Literal["name", "option", "guess"]
+Source: TypeAlias = Literal["name", "option", "guess", "neutral"]
 Kind: TypeAlias = Literal["speed", "amount", "quality"]
 
 
@@ -48,6 +48,11 @@ _EFFORT = _named("epochs steps iters iterations batches samples examples tokens"
 _COUNTED = _EFFORT - {"epochs"} | _named(
     "images imgs img toks tok its it requests reqs req queries frames seqs sequences words records rows"
 )
+# Beside these a word of the others says nothing: free memory, a battery's life, instructions per cycle.
+_OPEN = _named(
+    "free available availability unused remaining left spare headroom capacity budget limit quota life lifetime uptime "
+    "scale temperature score cycle"
+)
 _WORDS = re.compile(r"[a-z]+\d*|\d+", re.IGNORECASE)
 _PER = re.compile(r"(?:^|[_\W])per(?=[_\W])|/", re.IGNORECASE)
 _FOLDERS = re.compile(  # as loggers write them: `train/loss`
@@ -69,18 +74,19 @@ class Direction:
     @property
     def settled(self) -> bool:
         """Whether a gate may act on it: the name states it, or the user did."""
-        return self.source != "guess"
+        return self.source in _SOURCES
 
     def __str__(self) -> str:
-        way = "higher is better" if self.rises else "lower is better"
-        return f"{way} ({_SOURCES[self.source]})"
+        if not self.settled:
+            return f"{_UNSETTLED[self.source]} (--higher-is-better or --lower-is-better states it)"
+        return f"{'higher' if self.rises else 'lower'} is better ({_SOURCES[self.source]})"
 
 
 LOWER = Direction(False, "name")
-_SOURCES: dict[Source, str] = {
-    "name": "by its name",
-    "option": "as requested",
-    "guess": "a guess: its name does not settle it; --higher-is-better or --lower-is-better does",
+_SOURCES: dict[Source, str] = {"name": "by its name", "option": "as requested"}
+_UNSETTLED: dict[Source, str] = {
+    "guess": "its name does not tell which way is better",
+    "neutral": "more of it is neither better nor worse",
 }
 
 
@@ -89,8 +95,10 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     if asked is not None:
         return Direction(asked, "option")
     if (known := declared(metric)) is not None:
-        return Direction(known.better == "higher", "guess" if known.better == "neutral" else "name")
+        return Direction(known.better == "higher", "neutral" if known.better == "neutral" else "name")
     name = _deciding(metric)
+    if _OPEN.intersection(words_of(name)):
+        return Direction(False, "guess")
     if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(words_of(name)[-1:]):
         return LOWER  # epochs to an accuracy
     found = _by_rate(name)

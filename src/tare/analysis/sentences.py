@@ -458,11 +458,13 @@ def _manner(comparison: Comparison) -> str:
     a time of which more is wanted.
     """
     kind, natural = kind_of(comparison.metric), direction_of(comparison.metric)
+    if not natural.settled:
+        return "value"
     if kind != "quality" and natural.settled and natural.rises:
         return "rate"
     if kind != "speed":
         return kind
-    return "speed" if natural.settled and not comparison.direction.rises else "value"
+    return "value" if comparison.direction.rises else "speed"
 
 
 def _spoken(comparison: Comparison) -> tuple[str, str, str, str]:

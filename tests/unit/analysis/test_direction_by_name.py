@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tare.analysis.model import direction_of, kind_of
+from tare.analysis.sentences import verdict_word
 from tare.analysis.weighing import weigh_table
 from tare.base.errors import StudyError
 from tare.report.export import gate
@@ -34,6 +35,8 @@ tokens_latency_s ops_time_ms drop_rate
 UNSETTLED = """
 throughput_gb bandwidth_mb speed_ms accuracy_s fps_s memory_gb_s tokens_s images_min gb_min p99_at_qps_100
 tokens_at_100_w grad_norm learning_rate utilization.gpu clocks.sm temperature.gpu max_concurrency score user mean
+free_memory available_memory mem_free_mb instructions_per_cycle battery_life_h uptime_s loss_scale pass@1 temperature
+availability time_left_s
 """
 
 
@@ -45,6 +48,20 @@ def test_names_of_the_field_are_read_as_they_are_meant(names, rises):
 
 def test_what_no_name_settles_is_a_guess():
     assert [name for name in UNSETTLED.split() if direction_of(name).settled] == []
+
+
+def test_what_is_not_settled_is_told_without_a_way_that_is_better():
+    assert str(direction_of("score")).startswith("its name does not tell which way is better (--higher-is-better")
+    assert str(direction_of("steps_at_once")).startswith("more of it is neither better nor worse (")
+
+
+@pytest.mark.parametrize("metric", ["score", "pass@1", "free_memory", "temperature", "battery_life_h"])
+def test_a_difference_of_what_is_not_settled_is_higher_or_lower_and_not_worse(tmp_path, metric):
+    rows = [f"{block},{side},{100 * (1.2 if side == 'docker' else 1) + block % 3}" for block in range(8)
+            for side in (("bare", "docker"), ("docker", "bare"))[block % 2]]  # fmt: skip
+    (tmp_path / "mine.csv").write_text("\n".join([f"run,platform,{metric}", *rows]))
+    found = weigh_table(tmp_path / "mine.csv", by="platform", value=metric, block="run")
+    assert verdict_word(found.comparisons[0]) == "higher"
 
 
 @pytest.mark.parametrize(
