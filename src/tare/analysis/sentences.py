@@ -155,6 +155,10 @@ def out_of_reach(most: int) -> Ruling:
     )
 
 
+def by_error_rate(metric: str) -> str:
+    return f"{metric} is compared by its error rate: 0.99 is an error of 0.01, and 0.95 is five times that."
+
+
 def direction_note(metric: str, direction: Direction) -> Ruling:
     code = "compare.rate" if direction.settled else "compare.direction-guessed"
     return Ruling(code, "note", "", f"{metric}: {direction}.")

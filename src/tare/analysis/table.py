@@ -166,6 +166,27 @@ def rows_to_compare(path: Path | str | Table, by: str, value: str, block: str | 
     ]
 
 
+# Shares of right answers. Columns of other names are compared as they are.
+QUALITIES = frozenset({
+    "accuracy", "acc", "acc1", "acc5", "top1", "top5", "auc", "auroc", "f1", "precision", "recall", "map", "iou",
+    "miou",
+})  # fmt: skip
+
+
+def with_error_rates(rows: Sequence[TrialRow], value: str) -> tuple[list[TrialRow], str]:
+    """Where the column is a share of right answers, the share of wrong ones: 0.95 has five times the errors of 0.99.
+
+    Values above 1 are per cent. A column that has all right somewhere, or more, stays: no ratio can be made of zero.
+    """
+    values = [row.metrics[value] for row in rows]
+    whole = 1.0 if max(values, default=0.0) <= 1 else 100.0
+    if value.lower() not in QUALITIES or max(values, default=whole) >= whole:
+        return list(rows), value
+    name = f"{value}_error"
+    return [replace(row, metrics={name: round(1 - row.metrics[value] / whole, ERROR_DIGITS)}) for row in rows], name
+
+
+ERROR_DIGITS = 12  # decimals: what a subtraction of floats leaves behind these is no figure
 JOINED = "level"  # of two columns
 
 

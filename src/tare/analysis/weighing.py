@@ -56,6 +56,7 @@ from tare.analysis.table import (
     read_table,
     rows_to_compare,
     run_order,
+    with_error_rates,
     with_joined,
 )
 from tare.analysis.work import Work, like_work, with_doubts
@@ -305,7 +306,10 @@ def weigh_table(
     column = by
     if within is not None:
         path, column = with_joined(read_table(path), within, by), JOINED
-    rows, label = rows_to_compare(path, column, value, block), Cells(column)
+    rows, label, asked = rows_to_compare(path, column, value, block), Cells(column), value
+    if rises is not False:
+        rows, value = with_error_rates(rows, value)
+        rises = rises if value == asked else None
     values = measurements(rows, label, value)
     places = run_order(path, order)
     values = [replace(each, place=at) for each, at in zip(values, places, strict=True)] if places else values
@@ -331,7 +335,11 @@ def weigh_table(
         metric=value,
         comparisons=tuple(found),
         outliers=tuple(marked_outliers(rows, label, value)),
-        notes=(*loud_levels(values), *([drifted] if drifted else [])),
+        notes=(
+            *([sentences.by_error_rate(asked)] if value != asked else []),
+            *loud_levels(values),
+            *([drifted] if drifted else []),
+        ),
         counts={"planned": len(values), "ok": len(values)},
         measurements=tuple(values),
         medians=level_medians(rows, label),

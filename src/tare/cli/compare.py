@@ -52,8 +52,9 @@ def command(
     Parquet, JSON lines), or what another tool wrote (hyperfine, pyperf, pytest-benchmark, Google Benchmark, Criterion,
     optimum-benchmark, MLPerf LoadGen, perf stat, AIPerf, vLLM's bench serve, llama-bench), or a text with one number a
     line.
-    Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s,
-    accuracy: higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not.
+    Of a table, --metric names the column to compare. Whether more of it is better follows from its name (samples/s:
+    higher; step_ms, loss: lower); --higher-is-better or --lower-is-better states it where the name does not. Accuracy
+    and its kin are compared by their error rates.
     Rows are taken as run in the order in which they stand: levels that were run one after another, or in the same order
     in every block, get no sure word, since a drift would look like a difference. --order names the column with
     another order. A table that `tare report --format csv` (or parquet) wrote is judged as the store that it came from.

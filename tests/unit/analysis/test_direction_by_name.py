@@ -92,3 +92,26 @@ def test_a_gate_fails_on_what_is_worse_and_is_refused_on_a_guess(tmp_path, metri
             gate(found, 0.05)
     else:
         assert [each.code for each in gate(found, 0.05).reasons] == ["gate.over"]
+
+
+def _of_accuracy(path, ours, theirs, metric="accuracy", **asked):
+    rows = [f"{block},{side},{(ours if side == 'docker' else theirs) - (block % 3) * theirs / 1000:.6g}"
+            for block in range(8) for side in (("bare", "docker"), ("docker", "bare"))[block % 2]]  # fmt: skip
+    (path / "mine.csv").write_text("\n".join([f"run,platform,{metric}", *rows]))
+    return weigh_table(path / "mine.csv", by="platform", value=metric, block="run", **asked)
+
+
+@pytest.mark.parametrize(("metric", "whole"), [("accuracy", 1), ("Top1", 100), ("f1", 1)])
+def test_accuracy_is_judged_by_its_errors(tmp_path, metric, whole):
+    found = _of_accuracy(tmp_path, 0.95 * whole, 0.99 * whole, metric)
+    (one,) = found.comparisons
+
+    assert (found.metric, one.metric, verdict_word(one)) == (f"{metric}_error", f"{metric}_error", "more")
+    assert one.effect == pytest.approx(3.7, abs=0.5) and "by its error rate" in found.notes[0]
+    assert [each.code for each in gate(found, 0.05).reasons] == ["gate.over"]
+    assert gate(_of_accuracy(tmp_path, 0.99 * whole, 0.99 * whole + 1e-5, metric), 0.05).passed
+
+
+def test_of_no_error_at_all_no_ratio_is_made_and_the_user_may_turn_accuracy_round(tmp_path):
+    assert _of_accuracy(tmp_path, 0.95, 1.0).metric == "accuracy"
+    assert _of_accuracy(tmp_path, 0.95, 0.99, rises=False).metric == "accuracy"

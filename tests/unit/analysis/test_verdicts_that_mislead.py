@@ -1011,7 +1011,7 @@ def test_the_word_fits_the_metric(tmp_path, metric, effect, word):
     [("samples_per_s", False, "docker reaches more than bare", "higher"),
      ("energy_j", True, "docker takes more than bare", "more"),
      ("step_s", True, "docker is higher than bare", "higher"),
-     ("accuracy", False, "docker is worse than bare", "worse")],
+     ("eval_accuracy", False, "docker is worse than bare", "worse")],
 )  # fmt: skip
 def test_more_is_more_whichever_way_is_requested_to_be_better(tmp_path, metric, rises, claim, word):
     path = made_table(tmp_path, metric, lambda side: 1.2 if side == "docker" else 1.0)
