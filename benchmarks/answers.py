@@ -68,7 +68,7 @@ def commands(folder: Path) -> dict[str, list[str]]:
 _TEXT_TRACE = """
 import sys, time
 from pathlib import Path
-from tare.traces.importing import Summary, opened
+from tare.kernel.traces.importing import Summary, opened
 path, summary = Path(sys.argv[1]), Summary()
 begin_s = time.process_time()
 with opened(path) as trace:

@@ -22,10 +22,10 @@ import duckdb
 import numpy as np
 
 from benchmarks.rounds import Rounds
-from tare.analysis.nvm.model import POLICIES, Layer, Trace, trace_of
-from tare.analysis.nvm.replay import simulate
-from tare.analysis.nvm.sources import trace_file
 from tare.analysis.statistics import median_estimate
+from tare.kernel.nvm.model import POLICIES, Layer, Trace, trace_of
+from tare.kernel.nvm.replay import simulate
+from tare.kernel.nvm.sources import trace_file
 
 ROUNDS = 7
 WRITES, PAGES = 4_000_000, 1 << 20

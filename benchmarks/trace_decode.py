@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
 from tare.base.host import LocalHost, Scope, WatchingHost
-from tare.drivers.tracing import tracefs
-from tare.parts.probes.ftrace import Ftrace
+from tare.kernel.parts.probes.ftrace import Ftrace
+from tare.kernel.tracing import tracefs
 
 ROUNDS = 7
 EVENTS = 2_000_000
@@ -43,8 +43,8 @@ _OURS = """
 import sys, tempfile, time
 from pathlib import Path
 begin = time.perf_counter()
-from tare.traces.decode import pieces
-from tare.traces.importing import open_trace_dat
+from tare.kernel.traces.decode import pieces
+from tare.kernel.traces.importing import open_trace_dat
 with tempfile.TemporaryDirectory() as spill:
     trace = open_trace_dat(Path(sys.argv[1]), Path(spill))
     loaded = time.perf_counter()

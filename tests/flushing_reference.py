@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tare.analysis.nvm.model import Layer
+from tare.kernel.nvm.model import Layer
 
 Write = tuple[int, tuple[int, int, int], str]  # t_ns, (dev, inode, page), tenant
 

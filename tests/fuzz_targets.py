@@ -44,6 +44,7 @@ from tare.drivers.sensors import parse_line
 from tare.fleet.exchange import Questions
 from tare.fleet.inventory import Device
 from tare.fleet.readiness import Inspection, _abilities, _engine_troubles, _misshapen, _other_troubles
+from tare.kernel.traces.importing import Summary, opened
 from tare.records.model import Record
 from tare.records.pack import pack
 from tare.records.parquet import engine
@@ -51,7 +52,6 @@ from tare.records.schema import MANIFEST_FILE, RECORD_FILE, STORE_FILE, TRIALS_F
 from tare.records.sealed import manifest_for
 from tare.records.store import Store
 from tare.studies.load import loads
-from tare.traces.importing import Summary, opened
 from tare_inside.marks import HEADER_BYTES, MAGIC, parse
 
 RECORDING = Path(__file__).parent / "recordings" / "trace-6.18"

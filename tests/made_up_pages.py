@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from tare.traces.formats import PageLayout
+from tare.kernel.traces.formats import PageLayout
 
 _PADDING, _EXTEND, _STAMP = 29, 30, 31
 _LONGEST_SHORT = 28 * 4

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.kernel.model import TrialTraces
+from tare.kernel.model import TrialTraces
 from tare.records.model import Record
 from tare.records.parquet import TableName
 

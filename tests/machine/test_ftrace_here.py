@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 from tare.base.host import Job, LocalHost, Scope, Site, WatchingHost
-from tare.drivers.tracing import ftrace_feed, tracefs
-from tare.drivers.tracing.tracefs import instance_name
+from tare.kernel.parts.probes.ftrace import Ftrace
+from tare.kernel.traces.recording import open_folder
+from tare.kernel.tracing import ftrace_feed, tracefs
+from tare.kernel.tracing.tracefs import instance_name
 from tare.parts.find import find
-from tare.parts.probes.ftrace import Ftrace
-from tare.traces.recording import open_folder
 from tare.trial.undo.restoration import find_remains, remove
 
 pytestmark = [pytest.mark.machine("tracefs"), pytest.mark.holds("tracing", "dirty")]
@@ -31,7 +31,7 @@ RECORDER = """
 import sys
 from pathlib import Path
 from tare.base.host import Scope, WatchingHost
-from tare.parts.probes.ftrace import Ftrace
+from tare.kernel.parts.probes.ftrace import Ftrace
 feed = Ftrace().record(WatchingHost(), [Scope()], Path(sys.argv[1]))
 print("recording", flush=True)
 sys.stdin.read()
@@ -389,7 +389,7 @@ def test_a_jobs_rows_are_the_workloads_and_a_neighbours_are_its_own(tmp_path: Pa
 
 @pytest.mark.machine("trace-cmd")
 def test_trace_cmd_reads_the_same_from_our_pages_as_we_do(tmp_path: Path):
-    from tare.traces.importing import Summary, opened
+    from tare.kernel.traces.importing import Summary, opened
 
     with recording(tmp_path, "sched", "syscalls") as seen:
         subprocess.run(["dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=2000", "status=none"], check=True)

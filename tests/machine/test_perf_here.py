@@ -9,10 +9,10 @@ import pytest
 from recorder_here import opened, recorded
 
 from tare.base.host import LocalHost
-from tare.drivers.tracing import tracefs
+from tare.kernel.parts.probes.ftrace import Perf
+from tare.kernel.tracing import tracefs
 from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
-from tare.parts.probes.ftrace import Perf
 
 pytestmark = [pytest.mark.machine("perf", "root"), pytest.mark.holds("tracing")]
 

@@ -15,9 +15,9 @@ import pytest
 from recorder_here import opened, recorded
 
 from tare.base.host import WatchingHost
+from tare.kernel.parts.probes.ftrace import Syscalls
 from tare.parts.platforms.bare import Bare
 from tare.parts.platforms.docker import Docker
-from tare.parts.probes.ftrace import Syscalls
 
 pytestmark = [pytest.mark.machine("tracefs"), pytest.mark.holds("tracing")]
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flushing_reference import Write, reference
-from tare.analysis.nvm import recency
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer, Piece, Run, Trace, trace_of
-from tare.analysis.nvm.replay import simulate
+from tare.kernel.nvm import recency
+from tare.kernel.nvm.model import DESTAGES, POLICIES, Layer, Piece, Run, Trace, trace_of
+from tare.kernel.nvm.replay import simulate
 
 PAGE = 4096
 DISK_S, NVM_S = 0.002, 1e-6

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from made_up_pages import common, discarded, event, page, stamp
-from tare.traces.decode import coded, cut, decode, lost, padded, walk, words_of
-from tare.traces.formats import PageLayout, parse_event
-from tare.traces.roles import Timeline
+from tare.kernel.traces.decode import coded, cut, decode, lost, padded, walk, words_of
+from tare.kernel.traces.formats import PageLayout, parse_event
+from tare.kernel.traces.roles import Timeline
 
 FORMAT = parse_event(
     "name: odd\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n"

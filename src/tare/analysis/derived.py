@@ -1,8 +1,7 @@
 """Figures that a record does not hold by itself, made from what lies beside it.
 
-Medians of what the sampler saw while the measured steps ran, means of epoch 0, seconds of a whole epoch, counts of the
-kernel's events, that none of the write-backs had some reason, and the share of the places with most page faults. Each
-is made only for a study whose rows ask for it.
+Medians of what the sampler saw while the measured steps ran, means of epoch 0, and seconds of a whole epoch; rooms and
+other packages offer further ones at the door "figures". Each is made only for a study whose rows ask for it.
 
 What lies beside a record, for whoever needs more than its own figures.
 
@@ -12,31 +11,19 @@ figures   figures that a record does not hold by itself: medians of series, mean
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, TypeAlias
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from tare.analysis.kernel.counters import (
-    CALLGRAPH_TABLE,
-    DAEMON,
-    FAULT_KEYS,
-    FAULT_TABLE,
-    MOST_PLACES,
-    PROBE,
-    TABLE,
-    WORKLOAD,
-    Place,
-    places,
-    scaled_counts,
-)
+from tare.base import rooms
 from tare.base.declare import Role
 from tare.base.text import FIRST_EPOCH
 from tare.base.units import METER_W
-from tare.records.intervals import Marks, are, coded, intervals
+from tare.records.intervals import Marks, are, intervals
 from tare.records.model import Record, is_usable
 from tare.records.parquet import TableName
 from tare.records.store import Store
@@ -46,6 +33,7 @@ if TYPE_CHECKING:
 
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
+T = TypeVar("T")
 Seconds: TypeAlias = npt.NDArray[np.float64]
 
 _STEP, _EPOCH = "step", "epoch"
@@ -81,23 +69,14 @@ def _per_step(marks: Marks, name: str) -> tuple[Numbers, Seconds]:
 
 
 SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, or what it leaves out, in words
-COUNTED = (
-    "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",
-    "block_rq_issue", "block_rq_complete", "block_bio_queue", "block_bio_backmerge", "block_bio_frontmerge",
-)  # fmt: skip
 AT_PEAK = 0.95  # the paper's "static": within 95 % of nominal
-_INSERT, _FLUSHER = "block_rq_insert", "wb_workfn"
 LEAST_READINGS = 5  # of power in an epoch, for its mean
-CPU_COUNTED = ("cycles", "instructions", "cache-misses")
-WRITE_BACKS = "writeback_count"
-REASONS = ("background", "periodic", "sync")  # of a write-back, as the kernel gives them
 _WORKERS, _DEVICE = "workload.workers", "workload.device"
 _WITHOUT_START = "the first mini-batch of epoch 0 left out: it waits for the start of the workers"
 _START_AS_OTHERS = (
     "the first mini-batch of epoch 0 counted as the mean of the others: it waits for the start of the workers"
 )
 _NOTHING_BETWEEN = "on a CPU nothing is copied and next to nothing lies between stall and compute"
-_OF_THE_CONTAINER = ("workload", "tenant", "daemon")  # roles: what would not run without it
 
 
 @dataclass(frozen=True)
@@ -124,11 +103,6 @@ class TrialData:
         return self.store.readings(self.record.trial, self.record.attempt)
 
     @cached_property
-    def counts(self) -> Mapping[tuple[str, str], float]:
-        table = self.table(PROBE, TABLE)
-        return {} if table is None else scaled_counts(table)
-
-    @cached_property
     def warm_up(self) -> int | None:
         """So many steps are kept apart; of several tenants only those count in which all worked, so None."""
         steps = self.record.metrics.get("warm_up_steps")
@@ -140,21 +114,15 @@ class TrialData:
         return None if self.warm_up is None else measured_ns(self.marks, self.warm_up)
 
     @cached_property
-    def fault_places(self) -> Sequence[Place]:
-        """Where the faults of the container and its daemons came from, the most frequent place first."""
-        table = self.table(PROBE, FAULT_TABLE)
-        if table is None:
-            return ()
-        roles, role = coded(table, "role")
-        inside = np.isin(role, [at for at, each in enumerate(roles) if str(each).startswith(_OF_THE_CONTAINER)])
-        words, which = zip(*(coded(table, name) for name in FAULT_KEYS), strict=True)
-        sizes = [max(1, len(each)) for each in words]
-        keys = np.ravel_multi_index([each[inside] for each in which], sizes)
-        different, counts = np.unique(keys, return_counts=True)
-        chosen = zip(*(each.tolist() for each in np.unravel_index(different, sizes)), strict=True)
-        comm, file, function, cause = words
-        named = ((comm[a], file[b], function[c], cause[d]) for a, b, c, d in chosen)
-        return places(dict(zip(named, counts.tolist(), strict=True)))
+    def _shared(self) -> dict[Callable[[TrialData], Any], Any]:
+        return {}
+
+    def shared(self, make: Callable[[TrialData], T]) -> T:
+        """What several figures are made of, made once."""
+        if make not in self._shared:
+            self._shared[make] = make(self)
+        made: T = self._shared[make]
+        return made
 
     def table(self, probe: str, name: str) -> Marks | None:
         key = (self.record.trial, self.record.attempt)
@@ -233,48 +201,6 @@ MEDIANS: Mapping[str, Median] = {
 }
 CHANNELS = frozenset({_READ, *(sensor.channel for median in MEDIANS.values() for sensor in median.sensors)})
 CLOCKS = "frequency."  # how channels of clocks begin; there is one a core
-FAULT_COLUMNS = ("role", *FAULT_KEYS)  # what the figures of page faults tell apart
-
-
-def count_name(event: str) -> str:
-    """`page-faults` as `count_page_faults`."""
-    return f"count_{event.replace('-', '_')}"
-
-
-def daemon_name(event: str) -> str:
-    """`page-faults` as `daemon_page_faults`."""
-    return f"daemon_{event.replace('-', '_')}"
-
-
-def _count(event: str, beside: TrialData, role: str = WORKLOAD) -> Found | None:
-    """As often as it was counted; the kinds of cores of a hybrid CPU together, unless one of them is named."""
-    found = [count for (who, name), count in beside.counts.items() if who == role and _is_event(name, event)]
-    return Found(sum(found)) if found else None
-
-
-def _is_event(name: str, event: str) -> bool:
-    return name == event or ("/" not in event and name.endswith(f"/{event}"))
-
-
-def _flusher_share(beside: TrialData) -> Found | None:
-    """Of the block requests whose call graphs were kept: those that the kernel's flusher inserted."""
-    table = beside.table(PROBE, CALLGRAPH_TABLE)
-    if table is None:
-        return None
-    rows = zip(*(table[name].tolist() for name in ("event", "stack", "count")), strict=True)
-    inserted = [(stack.split(";"), int(count)) for event, stack, count in rows if event.endswith(_INSERT)]
-    total = sum(count for _, count in inserted)
-    of_flusher = sum(count for stack, count in inserted if _FLUSHER in stack)
-    return Found(of_flusher / total, f"below {_FLUSHER}, of {total} samples") if total else None
-
-
-def _place_share(rank: int, beside: TrialData) -> Found | None:
-    """Of the faults of the container and its daemons, those of the place with most of them, with second most, ..."""
-    found = beside.fault_places
-    if len(found) <= rank:
-        return None
-    place = found[rank]
-    return Found(place.share, f"{place.comm} {place.file.rpartition('/')[2]} {place.function} ({place.cause})")
 
 
 def _below_peak(channel: str, nominal: str, beside: TrialData) -> Found | None:
@@ -355,21 +281,6 @@ def _read_per_step(beside: TrialData) -> Found | None:
     return Found(float(inside[-1] - inside[0]) / steps, f"from {_READ}") if inside.size > 1 and steps > 0 else None
 
 
-def _of_reason(name: str, beside: TrialData) -> Found | None:
-    """Write-backs of one reason. Where they were traced and none had it that is none: records lack the count then.
-
-    It is made here and not in the record: a store that was sealed without it must stay as it was derived.
-    """
-    found = beside.record.metrics
-    return Found(found.get(name, 0.0)) if WRITE_BACKS in found else None
-
-
-def _top_places(beside: TrialData) -> Found | None:
-    """Faults of the container and its daemons: those of the ten places with most (`tare analyse kernel`)."""
-    found = beside.fault_places
-    return Found(sum(place.share for place in found[:MOST_PLACES])) if found else None
-
-
 def _energy_of_epochs(beside: TrialData) -> Found | None:
     """The epoch whose energy is farthest from the mean of the others after epoch 0, as a share of it.
 
@@ -397,28 +308,24 @@ def _epoch_spans_ns(marks: Marks) -> list[tuple[int, int]]:
 
 FIGURES: Mapping[str, Make] = {
     **{name: median.of for name, median in MEDIANS.items()},
-    **{count_name(event): partial(_count, event) for event in COUNTED},
-    **{daemon_name(event): partial(_count, event, role=DAEMON) for event in (*COUNTED, *CPU_COUNTED)},
     **{name: partial(_epoch_mean, mark) for name, (mark, _) in OF_AN_EPOCH.items()},
     **{f"{FIRST_EPOCH}{name}": partial(_first_epoch, mark) for name, (mark, _) in OF_AN_EPOCH.items()},
     "epoch0_stall_mean_s": partial(_early_mean, "fetch"),
     "epoch0_step_mean_s": partial(_early_mean, "step"),
-    **{name: partial(_of_reason, name) for name in (f"writeback_{reason}_count" for reason in REASONS)},
     "copy_and_overhead_mean_s": _neither_stall_nor_compute,
     "pre_and_post_mean_s": _around_inference,
     "read_step_bytes": _read_per_step,
-    "fault_top10_place_share": _top_places,
     "energy_epoch_farthest_share": _energy_of_epochs,
-    "flusher_insert_share": _flusher_share,
-    **{f"fault_place{rank + 1}_share": partial(_place_share, rank) for rank in range(MOST_PLACES)},
-    **{
-        f"{kind}_{event.replace('-', '_')}": partial(_count, f"cpu_{kind}/{event}")
-        for kind in ("core", "atom")
-        for event in (*CPU_COUNTED, "loads", "stores")
-    },
     "cpu_below_peak_share": partial(_below_peak, f"{CLOCKS}cpu", "control.power_mode.cpu_mhz"),
     "memory_below_peak_share": partial(_below_peak, f"{CLOCKS}memory", "control.power_mode.mem_mhz"),
 }
+
+
+@cache
+def late_figures() -> Mapping[str, Make]:
+    """All that can be made: these, and those that rooms and other packages offer."""
+    offered = [rooms.load(target) for target in rooms.offers("figures").values()]
+    return {**FIGURES, **{name: make for figures in offered for name, make in figures.items()}}
 
 
 def of_a_mini_batch(metric: str) -> str | None:
@@ -428,13 +335,16 @@ def of_a_mini_batch(metric: str) -> str | None:
     return None if found is None else f"{first}{found[1]}"
 
 
-def with_figures(store: Store, record: Record, wanted: Collection[str] = tuple(FIGURES)) -> Record:
-    """The record, with those of these figures beside its own that are asked for, and where they come from."""
-    asked = [name for name in FIGURES if name in wanted]
-    if not is_usable(record) or not asked:
+def with_figures(store: Store, record: Record, wanted: Collection[str] | None = None) -> Record:
+    """The record, with those of these figures beside its own that are wanted, or all, and where they come from."""
+    if not is_usable(record) or (wanted is not None and not wanted):
+        return record
+    known = FIGURES if wanted is not None and FIGURES.keys() >= set(wanted) else late_figures()
+    asked = [name for name in known if wanted is None or name in wanted]
+    if not asked:
         return record
     beside = TrialData(store, record)
-    made = {name: found for name in asked if (found := FIGURES[name](beside)) is not None}
+    made = {name: found for name in asked if (found := known[name](beside)) is not None}
     values = {name: found.value for name, found in made.items() if found.value is not None}
     known = record.facts.get(SOURCES) or {}  # of figures that were made for a claim before
     sources = {**known, **{name: found.source for name, found in made.items() if found.source}}

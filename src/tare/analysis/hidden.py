@@ -262,7 +262,7 @@ def withhold(selected: Selection, judged: Sequence[Comparison]) -> tuple[Compari
         by_quota = _by_quota(selected, each)
         if not by_quota and pair in mean and pair in middle and _disagree(long_steps.get(pair), each):
             reasons.append(sentences.mean_and_median(mean[pair], middle[pair], per))
-        if each.metric == MEAN and each.verdict == "equivalent":
+        if each.metric == MEAN_STEP and each.verdict == "equivalent":
             reasons += _long_steps(selected, each)
         if pair in epoch and pair in in_steps and _disagree(between.get(pair), each):
             reasons.append(sentences.epoch_tail(epoch[pair], in_steps[pair]))
@@ -284,7 +284,7 @@ def _with_later(selected: Selection) -> Selection:
 
 def _held_to_later(found: Comparison, later: Comparison | None) -> Comparison:
     """What a partner leaves behind in caches is in the first steps of a turn: it must not make the difference."""
-    if later is None or later.effect is None or found.low is None or found.high is None or found.metric != MEAN:
+    if later is None or later.effect is None or found.low is None or found.high is None or found.metric != MEAN_STEP:
         return found
     if found.low <= later.effect <= found.high:
         return found
@@ -297,9 +297,10 @@ def _long_steps(selected: Selection, found: Comparison) -> list[Ruling]:
     reasons = []
     sides = selected.sides(found.level, found.against)
     for level, records in zip((found.level, found.against), sides, strict=True):
-        known = [each for each in records if LONGEST_STEPS in each.facts and {MEAN, MEDIAN} <= each.metrics.keys()]
-        total_s = sum(each.metrics[MEAN] * _counted_steps(each) for each in known)
-        beyond = [step_s - each.metrics[MEDIAN] for each in known for step_s in each.facts[LONGEST_STEPS]]
+        both = {MEAN_STEP, MEDIAN_STEP}
+        known = [each for each in records if LONGEST_STEPS in each.facts and both <= each.metrics.keys()]
+        total_s = sum(each.metrics[MEAN_STEP] * _counted_steps(each) for each in known)
+        beyond = [step_s - each.metrics[MEDIAN_STEP] for each in known for step_s in each.facts[LONGEST_STEPS]]
         longest_s = sum(sorted(beyond)[-LONG_STEPS:])
         if total_s > 0 and longest_s > LONG_SHARE * found.margin * total_s:
             reasons.append(sentences.long_steps(found, level, longest_s / total_s))

@@ -34,13 +34,12 @@ _OWN = {  # by what people want to do; a verb is imported only when it is used
         "compare": "Compare levels of a factor, in a store or in any table.",
         "report": "Write a report: HTML, Markdown, LaTeX, CSV, ...; or one figure.",
         "watch": "Show a run live, in a browser or in the terminal.",
-        "analyse": "energy, variability, pipeline, kernel, tenants, devices{more}.",
+        "analyse": "energy, variability, pipeline, tenants, devices{more}.",
         "choose": "front, predict, recommend: which configuration to use.",
     },
     "Manage": {
         "device": "status, modes, baseload, restore, clean, image, data, fleet.",
         "store": "merge, pack, check, verify.",
-        "trace": "import, simulate, tegrastats: recordings of other tools.",
         "list": "parts, workloads, data, schema{more}: what a study can name.",
     },
 }

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tare.base.declare import Role
-from tare.base.errors import TareError
-from tare.cli.report import draw
 from tare.cli.scaffold import (
     SHARE,
     Result,
@@ -20,7 +18,6 @@ from tare.cli.scaffold import (
     margin_option,
     metric_option,
     need,
-    output_option,
     reads_source,
     reads_store,
     reads_stores,
@@ -31,13 +28,12 @@ from tare.cli.scaffold import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tare.analysis.kernel.model import Section
     from tare.records.store import Store
 
 
 @click.group("analyse", cls=Verbs)
 def command() -> None:
-    """Explain the trials of a store: energy, variation, the input pipeline, the kernel, tenants, devices."""
+    """Explain the trials of a store: energy, variation, the input pipeline, tenants, devices."""
 
 
 @command.command("energy")
@@ -146,49 +142,6 @@ def pipeline(
     )
     found = anatomy(rows, share=hidden, source=source)
     return Result(found.as_json, lambda: anatomy_text(found, width()))
-
-
-@command.command("kernel")
-@reads_store("reading the traces")
-@output_option("Draw which page was written when (S2, Figure 4) into this file: .svg, .pdf or .png.")
-def kernel(store: Store, output: Path | None) -> Result:
-    """What the kernel did in traced trials: for the workload, the engine's daemons and the host, side by side.
-
-    Trials are traced if the study names a tracer: `probes: [perf]`, `[syscalls]` or `[ftrace]`. Their times are not
-    compared with others.
-
-    tare analyse kernel out/my-study
-
-    --json: {"sections": [{"name", "title", "rows": [{...}], "notes"}]}; counts, seconds and shares.
-    """
-    from tare.report.charts.kernel import page_writes_figure
-    from tare.report.text.kernel import kernel_text
-
-    sections = _kernel_sections(store)
-    if output is not None:
-        draw(page_writes_figure(store), output)
-    return Result(
-        lambda: {"sections": [section.as_json() for section in sections]}, lambda: kernel_text(sections, width())
-    )
-
-
-def _kernel_sections(store: Store) -> list[Section]:
-    """Every section that the store's traced trials have something for, each a paper's table or figure."""
-    from tare.analysis.kernel import counters, writebacks
-    from tare.analysis.kernel.model import traced_trials
-
-    trials = traced_trials(store)
-    if not trials:
-        raise TareError(
-            f"{store.path}: no usable trial was traced. Name a tracer in the study, like `probes: [perf, syscalls]` "
-            "or `probes: [ftrace]`, and run it."
-        )
-    sections = (
-        counters.section, counters.callgraphs, counters.faults, counters.fault_causes, counters.syscalls,
-        counters.syscall_stages,
-        writebacks.section, writebacks.pages, writebacks.intervals_section, writebacks.hot_pages,
-    )  # fmt: skip
-    return [found for section in sections if (found := section(trials)) is not None]
 
 
 @command.command("tenants")

@@ -75,6 +75,14 @@ class InOrder:
 
 
 @dataclass(frozen=True)
+class TablesKept:
+    """What is kept of the trace tables of some probes; tables that are not named go."""
+
+    counted: Mapping[TableName, tuple[str, ...]]  # the columns that figures tell apart
+    in_order: Mapping[TableName, InOrder]
+
+
+@dataclass(frozen=True)
 class Thinning:
     """What the figures need, as those say who make them."""
 

@@ -13,7 +13,7 @@ from some_fleets import Board, boards, fleet_store
 from some_records import draft, ended, run_one
 from tare.base.errors import TareError
 from tare.cli import tare
-from tare.cli.analyse import kernel as command
+from tare.kernel.analyse import kernel as command
 from tare.records.parquet import TableFiles, TableName
 from tare.records.store import Store
 

@@ -53,7 +53,7 @@ def test_a_line_without_an_end_is_refused_and_not_taken_into_memory():
 
 
 def test_a_table_of_too_many_lines_is_refused_and_json_has_no_limit(tmp_path, monkeypatch):
-    monkeypatch.setattr("tare.cli.trace.MOST_ROWS", 6)
+    monkeypatch.setattr("tare.kernel.verbs.MOST_ROWS", 6)
     assert "more than 6 lines, too many for one table" in replay("tegrastats", LOG, code=1).stderr
     assert len(replay("tegrastats", LOG, "--json").stdout.splitlines()) == 7
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.drivers.tracing import perf_events
-from tare.drivers.tracing.perf_events import Event
+from tare.kernel.tracing import perf_events
+from tare.kernel.tracing.perf_events import Event
 from tare.testing import FakeHost
 
 

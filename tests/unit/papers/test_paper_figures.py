@@ -9,12 +9,13 @@ import pytest
 
 import recorded_stores
 from some_records import draft
-from tare.analysis.derived import FIGURES, SOURCES, TrialData, with_figures
+from tare.analysis.derived import SOURCES, TrialData, late_figures, with_figures
 from tare.base.units import Channel
 from tare.records.parquet import TableFiles, TableName
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 
+FIGURES = late_figures()
 SECOND = 1_000_000_000
 CHANNELS = (
     Channel("gpu.util", "share", "gauge"),
@@ -244,7 +245,7 @@ def test_a_clock_is_below_its_peak_by_the_mode_that_was_asked_for_else_by_the_hi
 def test_the_kinds_of_cores_are_counted_apart_and_together():
     from types import SimpleNamespace
 
-    counted = SimpleNamespace(counts={
+    counted = SimpleNamespace(shared=lambda make: {
         ("workload", "cpu_core/cycles"): 5.0, ("workload", "cpu_atom/cycles"): 2.0,
         ("daemon", "cpu_core/cycles"): 0.5, ("daemon", "cpu_atom/cycles"): 0.25,
     })  # fmt: skip

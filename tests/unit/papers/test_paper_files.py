@@ -7,7 +7,7 @@ import re
 import pytest
 
 from paper_results import at_scales, bare_held, every_metric, machine
-from tare.analysis.derived import FIGURES
+from tare.analysis.derived import late_figures
 from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL
 from tare.api.running import built_in
 from tare.base.errors import StudyError
@@ -86,7 +86,7 @@ def test_every_metric_is_one_that_a_trial_or_its_reading_makes():
     ]
     made = set(step_metrics(steps_from(marks)))
     made |= set(job_metrics({"wall_s": 1.0, "minor_faults": 1, "major_faults": 1}, {}))
-    made |= set(FIGURES)
+    made |= set(late_figures())
     made |= {name for several in claimed.WORDS for name in several}
     made |= {BASELOAD, ENERGY, INCREMENTAL, "energy_epoch_j", "power_mean_w", "page_faults"}
     made |= {"instructions", "cache_misses", "loads", "stores"}  # of the perf probe, where the CPU counts them

@@ -15,10 +15,10 @@ from hostile import PAYLOADS
 from metered import BARE, DOCKER, idle_trials, kept, trials
 from some_fleets import Board, boards, fleet_store
 from some_records import MEMORY
+from tare.kernel.sections import traced_figures
 from tare.papers.pages.claims import claims_figures
 from tare.records.store import Store
 from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
-from tare.report.charts.every import traced_figures
 from tare.report.charts.varied import time_power_figures
 from tare.report.figure import Figure, as_file, compiled, safe_json
 
@@ -218,7 +218,7 @@ def test_counters_are_ratios_to_bare_metal_with_the_daemons_in_the_table(made: A
 
 
 def test_counters_without_bare_metal_are_shares_of_the_roles() -> None:
-    from tare.report.charts.kernel import counters_figure
+    from tare.kernel.charts import counters_figure
     from traced_trials import traced
 
     counts = {

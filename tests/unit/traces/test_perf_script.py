@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.analysis.kernel.counters import places
-from tare.traces.perf import Frame, Lost, Sample, cause_of, event_name, samples, top_share
+from tare.kernel.counters import places
+from tare.kernel.traces.perf import Frame, Lost, Sample, cause_of, event_name, samples, top_share
 
 TEXT = Path(__file__).parents[2] / "recordings" / "perf" / "script.txt"
 

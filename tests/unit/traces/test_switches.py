@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tare.traces.formats import parse_event
-from tare.traces.perf import Group, Ring, WholeEvents, binned, roles_of
-from tare.traces.roles import Snapshot
+from tare.kernel.traces.formats import parse_event
+from tare.kernel.traces.perf import Group, Ring, WholeEvents, binned, roles_of
+from tare.kernel.traces.roles import Snapshot
 
 GROUP = Group((1, 2), ("context-switches", "page-faults"))
 FORMAT = """name: cgroup_attach_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tare.traces.recording import Pairing, Tally, call_name, call_number
+from tare.kernel.traces.recording import Pairing, Tally, call_name, call_number
 
 
 def enter(*rows):

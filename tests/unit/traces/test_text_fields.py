@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from golden_files import assert_as_in_file
 from tare.base.errors import TareError
-from tare.traces.text import text_tables
+from tare.kernel.traces.text import text_tables
 
 TEXTS = (
     "bdi 254:0: ino=77 index=3", "bdi 254:0: ino=0x4d index=-3", "bdi 8:16 ino=77 index=3", "ino=77 index=3",

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tare.base.errors import TareError
-from tare.traces.recording import open_folder, tables
-from tare.traces.text import is_text_trace, text_tables
+from tare.kernel.traces.recording import open_folder, tables
+from tare.kernel.traces.text import is_text_trace, text_tables
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 _WORK = "sb_dev 0:0 nr_pages={} sync_mode=0 kupdate=1 range_cyclic=1 background=0 reason=periodic cgroup_ino=1"

@@ -9,9 +9,9 @@ import pytest
 
 from made_up_trace_dat import version_6, version_7
 from tare.base.errors import TareError
-from tare.traces.decode import pieces
-from tare.traces.importing import is_trace_dat, open_trace_dat
-from tare.traces.recording import Recording, open_folder
+from tare.kernel.traces.decode import pieces
+from tare.kernel.traces.importing import is_trace_dat, open_trace_dat
+from tare.kernel.traces.recording import Recording, open_folder
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 

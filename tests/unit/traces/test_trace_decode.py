@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from made_up_pages import common, event, page
-from tare.traces.decode import Source, decode, lost_events, padded, pieces
-from tare.traces.formats import PageLayout, parse_event
-from tare.traces.recording import open_folder
+from tare.kernel.traces.decode import Source, decode, lost_events, padded, pieces
+from tare.kernel.traces.formats import PageLayout, parse_event
+from tare.kernel.traces.recording import open_folder
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 HERE = RECORDINGS / "trace-6.18"

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.traces import writeback
-from tare.traces.writeback import APART_S, started
+from tare.kernel.traces import writeback
+from tare.kernel.traces.writeback import APART_S, started
 
 FLUSHER = 7
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tare.base.errors import TareError
-from tare.traces.formats import EventFormat, parse_event, parse_header_page
+from tare.kernel.traces.formats import EventFormat, parse_event, parse_header_page
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 

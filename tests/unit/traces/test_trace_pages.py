@@ -7,8 +7,8 @@ import pytest
 
 from made_up_pages import common, discarded, end_of_page, event, extend, page, stamp
 from tare.base.errors import TareError
-from tare.traces.decode import lost, padded, walk
-from tare.traces.formats import PageLayout
+from tare.kernel.traces.decode import lost, padded, walk
+from tare.kernel.traces.formats import PageLayout
 
 LAYOUT = PageLayout()
 DATA = common(25, 77) + b"abcdefgh"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.traces.roles import Roles, Snapshot, Timeline, is_daemon, tenant_role
+from tare.kernel.traces.roles import Roles, Snapshot, Timeline, is_daemon, tenant_role
 
 
 def forks(*rows: tuple[int, int, int, bytes]) -> dict[str, Any]:

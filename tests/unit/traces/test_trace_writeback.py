@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tare.base.errors import TareError
-from tare.traces import writeback
-from tare.traces.recording import open_folder, tables
-from tare.traces.writeback import PageWrites, is_page_write
+from tare.kernel.traces import writeback
+from tare.kernel.traces.recording import open_folder, tables
+from tare.kernel.traces.writeback import PageWrites, is_page_write
 
 RECORDING = Path(__file__).parents[2] / "recordings" / "trace-6.18"
 DEV = 254 << 20

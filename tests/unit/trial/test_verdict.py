@@ -12,7 +12,7 @@ from tare.base.errors import LineLost, TareError
 from tare.base.host import Exit, Job, LocalHost
 from tare.base.rulings import Ruling, probe_note
 from tare.figures.steps import steps_from
-from tare.parts.probes.ftrace import Ftrace
+from tare.kernel.parts.probes.ftrace import Ftrace
 from tare.parts.protocols import Mark
 from tare.parts.workloads.idle import Null
 from tare.testing import FakeClock

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from tare.base import rooms
 from tare.base.errors import StoreError
 from tare.base.text import safe_text
 from tare.cli.scaffold import STORE, Verbs, json_option, output_option, print_json, say
@@ -135,45 +135,29 @@ def thin_pack(store: Store, output: Path) -> Packed:
 
 def _thinning() -> Thinning:
     """What `records.thin_pack` keeps."""
-    from tare.analysis.derived import CHANNELS, CLOCKS, FAULT_COLUMNS
-    from tare.analysis.kernel import counters, writebacks
+    from tare.analysis.derived import CHANNELS, CLOCKS
     from tare.figures.rederive import needs_all_readings
-    from tare.records.parquet import TableName
-    from tare.records.thin_pack import InOrder, Thinning
-    from tare.traces.writeback import STARTS, moments_ns
+    from tare.records.thin_pack import Thinning
 
-    counted = ("block_bio_queue", "writeback_dirty_folio", "writeback_single_inode_start", "writeback_single_inode",
-               "writeback_pages_written")  # fmt: skip
+    kept = [rooms.load(target)() for target in rooms.offers("thinning").values()]
     return Thinning(
         in_full=lambda channel: (
             channel["name"] in CHANNELS or channel["name"].startswith(CLOCKS) or needs_all_readings(channel)
         ),
-        counted={
-            TableName(counters.PROBE, counters.FAULT_TABLE): FAULT_COLUMNS,
-            **{TableName(writebacks.PROBE, name): ("role", "wrote", "pages") for name in counted},
-        },
-        in_order={
-            TableName(writebacks.PROBE, writebacks.PAGE_WRITES): InOrder(
-                ("pid", "dev", "reason", "role", "page"),
-                rises="page",
-                after=TableName(writebacks.PROBE, STARTS),
-                moments=partial(moments_ns, stretches=writebacks.STRETCHES),
-            )
-        },
+        counted={table: columns for each in kept for table, columns in each.counted.items()},
+        in_order={table: order for each in kept for table, order in each.in_order.items()},
     )
 
 
 def _not_derived(store: Store, output: Path) -> dict[str, str]:
     """TRIAL.ATTEMPT -> the first figure that the thinned pack gives otherwise than the whole store."""
     from tare.analysis.derived import with_figures
-    from tare.analysis.nvm.sources import with_flush_latencies
     from tare.figures.rederive import rederive
     from tare.records.sealed import folder_name
     from tare.records.store import Store
 
     def all_figures(store: Store, record: Record) -> Mapping[str, float]:
-        [made] = with_flush_latencies(store, [with_figures(store, record)])
-        return made.metrics
+        return with_figures(store, record).metrics
 
     wrong: dict[str, str] = {}
     whole = {(record.trial, record.attempt): record for record in store.records()}

@@ -42,9 +42,9 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 PAGES_FILE = "pages.txt"
 MOST_TOLD = 40  # sentences on a terminal
-READING = frozenset({
-    "analyse devices", "analyse energy", "analyse kernel", "analyse pipeline", "analyse tenants", "analyse variability",
-    "choose front", "choose predict", "choose recommend", "compare", "list workloads", "show", "trace simulate",
+_READING = frozenset({
+    "analyse devices", "analyse energy", "analyse pipeline", "analyse tenants", "analyse variability",
+    "choose front", "choose predict", "choose recommend", "compare", "list workloads", "show",
 })  # fmt: skip
 # Of any verb that has them: the folder of results is this one, and what can be Markdown is.
 _DEFAULTS = {"results": ".", "form": "md"}
@@ -381,10 +381,16 @@ def _reading_verb(words: Sequence[str], where: str) -> tuple[click.Command, list
         path.append(words[len(path)])
         found = found.get_command(click.Context(found), path[-1])
     name = " ".join(path)
-    reading = READING.union(*(getattr(room, "READING", ()) for room in rooms.rooms()))
-    if found is None or name not in reading:
-        raise StudyError(f"{where}: a page may not run `tare {name}`; it may run: {', '.join(sorted(reading))}.")
+    if found is None or name not in reading_verbs():
+        raise StudyError(
+            f"{where}: a page may not run `tare {name}`; it may run: {', '.join(sorted(reading_verbs()))}."
+        )
     return found, list(words[len(path) :])
+
+
+def reading_verbs() -> frozenset[str]:
+    """The verbs that a page may run, those of rooms among them."""
+    return _READING.union(*(room.READING for room in rooms.rooms()))
 
 
 def _given(verb: click.Command, rest: list[str], where: str) -> dict[str, Any]:

@@ -240,8 +240,10 @@ class Trying:
     def calls(self, platforms: list[Any]) -> Calls:
         """Each make of container once, traced; where that cannot be done, why not."""
         from tare.analysis.why.layers import Calls, calls_by_layer
-        from tare.parts.find import find
+        from tare.parts.find import find, names
 
+        if "syscalls" not in names("probes"):
+            return Calls(missing="system calls were not counted: no probe of this tare does.")
         if why := find("probes", "syscalls")().obstacles(LocalHost()):  # type: ignore[attr-defined]
             return Calls(missing=f"system calls were not counted: {' '.join(map(str, why))}")
         return calls_by_layer(self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))

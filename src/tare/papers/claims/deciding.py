@@ -19,7 +19,6 @@ from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.random_effects import StoreSides, sides_of_stores
 from tare.analysis.model import Comparison
 from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
-from tare.analysis.nvm.sources import with_flush_latencies
 from tare.analysis.observations import is_idle, records_of, usable_attempts
 from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
 from tare.analysis.statistics import ALPHA, FLOOR
@@ -104,9 +103,10 @@ def source_of(store: Store, name: str, figures: Collection[str] = ()) -> StoreTr
 def _with_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
     """With flush latencies; where they are simulated here, the record says that they rest on an assumption."""
     made = []
-    for before, after in zip(records, with_flush_latencies(store, records), strict=True):
-        figures = sorted(after.metrics.keys() - before.metrics.keys())
-        made.append(replace(after, facts={**after.facts, ASSUMED: figures}) if figures else after)
+    for record in records:
+        simulated = with_figures(store, record, {*metrics.FLUSH, *metrics.FLUSH_WITH_NVM} - record.metrics.keys())
+        figures = sorted(simulated.metrics.keys() - record.metrics.keys())
+        made.append(replace(simulated, facts={**simulated.facts, ASSUMED: figures}) if figures else record)
     return made
 
 

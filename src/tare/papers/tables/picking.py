@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from tare.analysis.cells import CACHE, EMULATED, Cells, cells, placed
 from tare.analysis.compare import Contest, contests
-from tare.analysis.derived import SOURCES, WRITE_BACKS
+from tare.analysis.derived import SOURCES
 from tare.analysis.labels import setting_words, text
 from tare.analysis.model import Measurement
 from tare.analysis.parity import flat
@@ -199,7 +199,7 @@ _TAKES: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
 _SHOWN = 4
 _OF_THE_IDLE_DEVICE = _TAKES[0][0]
 _ENERGY = "energy_j"  # what a baseload is taken from
-BETWEEN_WRITE_BACKS = "writeback_interval"
+BETWEEN_WRITE_BACKS, WRITE_BACKS = "writeback_interval", "writeback_count"
 
 
 def missing_figure(held: StoreTrials, metric: str, records: Sequence[Record]) -> str:

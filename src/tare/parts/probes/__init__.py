@@ -2,7 +2,6 @@
 
 SHARED = {
     "cpu": ("cpu", "frequency"),
-    "ftrace": ("ftrace", "perf", "syscalls"),
     "memory": ("disk", "memory", "page_cache"),
     "power": ("power_rails", "power_rapl"),
     "thermal": ("temperature", "thermal"),

@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tare.analysis.kernel.model import traced_trials
 from tare.base import rooms
 from tare.base.text import in_units, safe_text
 from tare.report.charts.bars import compute_figures, phases_figure, step_figure
@@ -17,26 +16,6 @@ from tare.report.charts.trials import trials_figure
 from tare.report.charts.varied import latency_figure, scale_up, time_power_figures
 from tare.report.evidence import ReportData
 from tare.report.figure import Figure
-
-
-def traced_figures(evidence: ReportData) -> list[Figure]:
-    """None without a store, or where no trial of it was traced."""
-    store = evidence.store
-    trials = traced_trials(store) if store is not None else []
-    if store is None or not trials:
-        return []
-    from tare.report.charts import kernel  # brings what reads traces: not for a store without them
-
-    hrefs = kernel.hrefs_of(trials, evidence.level_hrefs, {each.trial: each.level for each in evidence.shown})
-    found = [
-        kernel.counters_figure(trials, hrefs),
-        kernel.faults_figure(trials, hrefs),
-        kernel.reasons_figure(trials, hrefs),
-        kernel.intervals_figure(trials, hrefs, evidence.numbers),
-        kernel.hot_pages_figure(trials),
-        kernel.layer_figure(store),
-    ]
-    return [figure for figure in found if figure is not None]
 
 
 def fleet_figure(evidence: ReportData) -> Figure | None:
@@ -63,7 +42,6 @@ def figures(evidence: ReportData) -> list[Figure]:
         fleet_figure(evidence),
         *(_of_job(figure, each.job) for each in jobs for figure in _job_figures(each)),
         *predicted_figures(evidence),
-        *traced_figures(evidence),
         *offered_figures(evidence),
     ]
     return [figure for figure in drawn if figure is not None]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tare.analysis.kernel import counters, writebacks
-from tare.analysis.kernel.model import Section, stages_of, traced_trials
+from tare.kernel import counters, writebacks
+from tare.kernel.charts import hot_pages_figure
+from tare.kernel.model import Section, stages_of, traced_trials
+from tare.kernel.text import kernel_text, number_text, stack_text
 from tare.records.store import Store
-from tare.report.charts.kernel import hot_pages_figure
-from tare.report.text.kernel import kernel_text, number_text, stack_text
 from traced_stores import page_writes, traced_store
 from traced_trials import Shelf, traced
 

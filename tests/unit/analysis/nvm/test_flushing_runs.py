@@ -13,11 +13,11 @@ import duckdb
 import numpy as np
 import pytest
 
-from tare.analysis.nvm import sources
-from tare.analysis.nvm.model import DESTAGES, POLICIES, Latency, Layer, Piece, Run, Trace, Writes, trace_of
-from tare.analysis.nvm.replay import Simulation, simulate, writes_per_s
-from tare.analysis.nvm.sources import bands, has_page_writes, pooled, store_traces, trace_file
 from tare.base.errors import StudyError
+from tare.kernel.nvm import sources
+from tare.kernel.nvm.model import DESTAGES, POLICIES, Latency, Layer, Piece, Run, Trace, Writes, trace_of
+from tare.kernel.nvm.replay import Simulation, simulate, writes_per_s
+from tare.kernel.nvm.sources import bands, has_page_writes, pooled, store_traces, trace_file
 from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.records.store import Store
 from traced_stores import page_writes, traced_store

@@ -11,8 +11,8 @@ import pytest
 from pydantic import ValidationError
 
 from tare.base.host import Completed, Scope
-from tare.drivers.tracing import tracefs
-from tare.parts.probes.ftrace import FAMILIES, Ftrace
+from tare.kernel.parts.probes.ftrace import FAMILIES, Ftrace
+from tare.kernel.tracing import tracefs
 from tare.testing import FakeHost
 
 RECORDING = Path(__file__).parents[3] / "recordings" / "trace-6.18"

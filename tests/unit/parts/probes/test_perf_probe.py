@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tare.parts.probes.ftrace import Perf, Syscalls
+from tare.kernel.parts.probes.ftrace import Perf, Syscalls
 from tare.testing import FakeHost
 
 

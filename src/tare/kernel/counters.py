@@ -13,7 +13,9 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from tare.analysis.compare import Contest, judge
-from tare.analysis.kernel.model import (
+from tare.analysis.model import Comparison, Measurement
+from tare.analysis.statistics import FLOOR
+from tare.kernel.model import (
     STAGES,
     Cell,
     Column,
@@ -26,10 +28,8 @@ from tare.analysis.kernel.model import (
     having,
     stages_of,
 )
-from tare.analysis.model import Comparison, Measurement
-from tare.analysis.statistics import FLOOR
+from tare.kernel.traces.perf import CAUSES
 from tare.records.intervals import coded
-from tare.traces.perf import CAUSES
 
 PROBE, TABLE = "perf", "counters"
 CALLGRAPH_TABLE, FAULT_TABLE = "callgraphs", "faults"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tare.analysis.kernel.model import Cell, Kind, Section
-from tare.analysis.nvm.model import Latency, Run
-from tare.analysis.nvm.sources import HIGH, LOW, Band, bands, pooled
 from tare.base.columns import wrap
 from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
+from tare.kernel.model import Cell, Kind, Section
+from tare.kernel.nvm.model import Latency, Run
+from tare.kernel.nvm.sources import HIGH, LOW, Band, bands, pooled
 from tare.records.model import grouped
 from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:
-    from tare.analysis.nvm.replay import Simulation  # brings the compiler
+    from tare.kernel.nvm.replay import Simulation  # brings the compiler
 from typing import Any
 
 FRAMES = 8  # of a stack: the outermost ones say where the request came from

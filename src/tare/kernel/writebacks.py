@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.kernel.model import (
+from tare.kernel.model import (
     Cell,
     Column,
     Columns,
@@ -33,7 +33,7 @@ from tare.analysis.kernel.model import (
     by_label,
     having,
 )
-from tare.traces.writeback import (
+from tare.kernel.traces.writeback import (
     TABLES,
     by_reason,
     concentration,

@@ -7,15 +7,16 @@ import math
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tare.analysis.cells import cells
-from tare.analysis.nvm.model import (
+from tare.base.errors import StudyError
+from tare.kernel.nvm.model import (
     MOST_KEYS,
     MOST_TENANTS,
     PAGE_BYTES,
@@ -27,8 +28,7 @@ from tare.analysis.nvm.model import (
     Writes,
     trace_of,
 )
-from tare.analysis.nvm.recency import Counted, Recency
-from tare.base.errors import StudyError
+from tare.kernel.nvm.recency import Counted, Recency
 from tare.records.intervals import coded
 from tare.records.model import Record, is_usable, usable_trials
 from tare.records.parquet import TableName
@@ -365,22 +365,29 @@ def _trace_of_trial(store: Store, record: Record, name: str) -> Trace:
     roles, role = coded(columns, "role")
     kept = np.flatnonzero(np.isin(role, [at for at, each in enumerate(roles) if each == OURSELVES], invert=True))
     rows = kept[np.argsort(columns["t_ns"][kept], kind="stable")]
-    # A page is one of the device here (`tare.traces.writeback`): which file it was written for need not be known.
+    # A page is one of the device here (`kernel.traces.writeback`): which file it was written for need not be known.
     placed = {name: columns[name][rows] for name in ("t_ns", "dev", "page")}
     who = roles, role[rows]
     return trace_of(name, placed, who, settings={"trial": record.trial, **record.settings})
 
 
-def with_flush_latencies(store: Store, records: Sequence[Record]) -> list[Record]:
-    """The records, those with page writes with what a flushing layer would make of their latency a write-back."""
-    return [_with_latencies(store, record) if has_page_writes(store, record) else record for record in records]
+class FlushLatencies(NamedTuple):
+    """What a page that is written back waits for, without the layer and with it."""
+
+    disk_only_s: float
+    nvm_s: float
 
 
-def _with_latencies(store: Store, record: Record) -> Record:
-    """The pages are counted before the layer is made: its size is a share of them."""
+def flush_latencies(store: Store, record: Record) -> FlushLatencies | None:
+    """What a flushing layer would make of the latency of a write-back; None where the trial has no page writes.
+
+    The pages are counted before the layer is made: its size is a share of them.
+    """
+    if not has_page_writes(store, record):
+        return None
     trace = _trace_of_trial(store, record, record.trial)
     if not trace.writes:
-        return record
+        return None
     [piece] = trace.pieces()
     recency = Recency(most=0)  # there is no part after this one
     part = recency.part(piece.keys)
@@ -388,11 +395,7 @@ def _with_latencies(store: Store, record: Record) -> Record:
     layer = Counted(Layer(POLICIES["lru"], size_bytes), trace, PAGE_BYTES, shares=1)
     layer.shares[0].feed(part, recency.known, piece.tenants)
     latency = layer.run().latency
-    found = {
-        "flush_latency_disk_only_s": latency.disk_only_s / trace.writes,
-        "flush_latency_nvm_s": latency.total_s / trace.writes,
-    }
-    return replace(record, metrics={**found, **record.metrics})
+    return FlushLatencies(latency.disk_only_s / trace.writes, latency.total_s / trace.writes)
 
 
 LOW, HIGH = 0.77, 0.90  # of the disk-only latency; the mean of its eight cases is 82 %

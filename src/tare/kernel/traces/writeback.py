@@ -1,7 +1,7 @@
 """Figures of write-backs, as pure functions over the columns of a trace (seed S2: Tables 9 and 10, Figs. 3 and 4).
 
 A *write-back* is one `writeback_start`: the flusher sets out to write a bunch of pages, for a reason. It does so
-several times on one errand, an *episode* (`tare.traces.writeback`), and intervals are those between episodes. What is
+several times on one errand, an *episode*, and intervals are those between episodes. What is
 written outside the flusher (fsync, overwrites in place, direct I/O, the journal) has none, and is counted by pages
 beside it.
 
@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.base.errors import TareError
-from tare.traces.decode import Columns
-from tare.traces.roles import TARE, Ints, Timeline
+from tare.kernel.traces.decode import Columns
+from tare.kernel.traces.roles import TARE, Ints, Timeline
 
 # Which pages were written to a disk, when, why and for whom: the block layer's word, joined with the write-back's.
 #

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tare.traces.formats import EventFormat, parse_event
-from tare.traces.roles import Roles, Snapshot
+from tare.kernel.traces.formats import EventFormat, parse_event
+from tare.kernel.traces.roles import Roles, Snapshot
 
 # Counters that were read at every switch between tasks: from the kernel's perf records to what each task used.
 #

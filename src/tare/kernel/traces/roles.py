@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tare.traces.decode import words_of
+from tare.kernel.traces.decode import words_of
 
 Ints = npt.NDArray[np.int64]
 

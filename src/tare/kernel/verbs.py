@@ -34,10 +34,10 @@ from tare.cli.scaffold import (
 )
 
 if TYPE_CHECKING:
-    from tare.analysis.nvm.model import Layer, Trace
-    from tare.analysis.nvm.replay import Simulation
-    from tare.traces.importing import Opened, Summary
-    from tare.traces.recording import Chunk
+    from tare.kernel.nvm.model import Layer, Trace
+    from tare.kernel.nvm.replay import Simulation
+    from tare.kernel.traces.importing import Opened, Summary
+    from tare.kernel.traces.recording import Chunk
 
 
 # `tare trace simulate`: a trace of page writes through a non-volatile flushing layer in front of a disk.
@@ -106,9 +106,9 @@ def simulate(
     "disk_busy_share", "tenants", "trace"}], "writes_per_s", "reads_per_s", "traces", "assumptions"}; latencies are
     sums over all write-backs, writes_per_s is page writes simulated, over all runs.
     """
-    from tare.analysis.nvm.replay import simulate
-    from tare.report.charts.kernel import flushing_figure
-    from tare.report.text.kernel import simulation_text
+    from tare.kernel.charts import flushing_figure
+    from tare.kernel.nvm.replay import simulate
+    from tare.kernel.text import simulation_text
 
     need(page_bytes is None or page_bytes > 0, "--page-size: a page has at least one byte.")
     need_drawable(output)
@@ -126,7 +126,7 @@ def layers(
     policies: Sequence[str], sizes: Sequence[int | None], destages: Sequence[str], disk_s: float, nvm_s: float
 ) -> list[Layer]:  # fmt: skip
     """Every policy with every size and way to destage; without a buffer there is one of them."""
-    from tare.analysis.nvm.model import DESTAGES, POLICIES, Layer
+    from tare.kernel.nvm.model import DESTAGES, POLICIES, Layer
 
     made = []
     for way in (DESTAGES[name] for name in destages):
@@ -138,7 +138,7 @@ def layers(
 
 @contextmanager
 def _traces(source: Path) -> Iterator[Iterator[Trace]]:
-    from tare.analysis.nvm.sources import NO_TRACE, store_traces, trace_file
+    from tare.kernel.nvm.sources import NO_TRACE, store_traces, trace_file
     from tare.records.schema import is_store
 
     if not is_store(source):
@@ -157,7 +157,7 @@ def _traces(source: Path) -> Iterator[Iterator[Trace]]:
 
 
 def _simulation_json(found: Sequence[Simulation], disk_s: float, nvm_s: float, buffer: str) -> dict[str, Any]:
-    from tare.analysis.nvm.replay import writes_per_s
+    from tare.kernel.nvm.replay import writes_per_s
 
     read_s = sum(each.read_s for each in found)
     return {
@@ -210,7 +210,7 @@ def import_trace(path: Path, output: Path | None, as_json: bool) -> None:
     folder of raw pages. Each kind of event becomes a table; `page_writes` has one row for each page that was written
     to a disk, where the trace has block_bio_queue.
     """
-    from tare.traces.importing import Summary, opened
+    from tare.kernel.traces.importing import Summary, opened
 
     summary = Summary()
     all_tables = output is not None and output.suffix != ".parquet"
@@ -334,7 +334,7 @@ def tegrastats(log: TextIO, as_json: bool) -> None:
     from 0 to 1. What a line does not have is not in its object; a core that is off is null.
     """
     from tare.drivers.sensors import parse_line
-    from tare.report.text.kernel import tegrastats_table
+    from tare.kernel.text import tegrastats_table
 
     named: list[tuple[int, str]] = []
     rows: list[tuple[int, dict[str, Any]]] = []

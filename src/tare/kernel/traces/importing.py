@@ -16,11 +16,11 @@ from typing import BinaryIO, TypeAlias
 import numpy as np
 
 from tare.base.errors import NoSuchInput, StudyError, TareError, damage_named
-from tare.traces.decode import Source, lost_events
-from tare.traces.formats import parse_header_page
-from tare.traces.recording import HEADER, Chunk, Formats, Recording, names_of_tasks, open_folder, tables
-from tare.traces.text import is_text_trace, text_tables
-from tare.traces.writeback import counts
+from tare.kernel.traces.decode import Source, lost_events
+from tare.kernel.traces.formats import parse_header_page
+from tare.kernel.traces.recording import HEADER, Chunk, Formats, Recording, names_of_tasks, open_folder, tables
+from tare.kernel.traces.text import is_text_trace, text_tables
+from tare.kernel.traces.writeback import counts
 
 # trace-cmd's own files, `trace.dat` of versions 6 and 7: the same pages and formats as in tracefs, in one file.
 #

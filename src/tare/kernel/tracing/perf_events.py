@@ -22,7 +22,7 @@ from typing import IO, NamedTuple
 from tare.base.errors import TareError
 from tare.base.host import Host
 from tare.base.units import cores
-from tare.traces.recording import call_number
+from tare.kernel.traces.recording import call_number
 
 HARDWARE, SOFTWARE, TRACEPOINT, CACHE, RAW = 0, 1, 2, 3, 4
 SWITCHES, CPU_CLOCK = 3, 0  # of SOFTWARE

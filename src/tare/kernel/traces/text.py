@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.base.errors import StudyError, damage_named
-from tare.traces.decode import Columns, column_name
-from tare.traces.recording import Chunk, of_disks
-from tare.traces.roles import DAEMON, HOST, is_daemon
-from tare.traces.writeback import USED, PageWrites
+from tare.kernel.traces.decode import Columns, column_name
+from tare.kernel.traces.recording import Chunk, of_disks
+from tare.kernel.traces.roles import DAEMON, HOST, is_daemon
+from tare.kernel.traces.writeback import USED, PageWrites
 
 CHARACTERS_AT_ONCE = 1 << 20
 _LONGEST_LINE = 1 << 23

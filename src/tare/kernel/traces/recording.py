@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.base.errors import TareError
-from tare.traces.decode import Columns, Events, Source, coded, pieces, words_of
-from tare.traces.formats import EventFormat, PageLayout, parse_event, parse_header_page
-from tare.traces.roles import HOST, Roles, Snapshot
-from tare.traces.writeback import PageWrites
+from tare.kernel.traces.decode import Columns, Events, Source, coded, pieces, words_of
+from tare.kernel.traces.formats import EventFormat, PageLayout, parse_event, parse_header_page
+from tare.kernel.traces.roles import HOST, Roles, Snapshot
+from tare.kernel.traces.writeback import PageWrites
 
 _ID = re.compile(r"^ID:\s*(\d+)", re.MULTILINE)
 META, HEADER, FORMATS = "trace.json", "header_page", "formats"
@@ -202,7 +202,7 @@ _KEPT_NS = 10_000_000_000  # a task's past is kept this long, for calls that tak
 def call_names(machine: str) -> dict[int, str]:
     """Number to name on this architecture; empty for one that has no list here."""
     try:
-        text = (files("tare.traces") / "syscall_numbers" / f"{_SAME.get(machine, machine)}.txt").read_text()
+        text = (files("tare.kernel.traces") / "syscall_numbers" / f"{_SAME.get(machine, machine)}.txt").read_text()
     except FileNotFoundError:
         return {}
     pairs = (line.split() for line in text.splitlines())

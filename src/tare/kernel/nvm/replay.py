@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tare.analysis.nvm.model import PAGE_BYTES, Layer, Piece, Run, Trace
-from tare.analysis.nvm.recency import Counted, Recency
+from tare.kernel.nvm.model import PAGE_BYTES, Layer, Piece, Run, Trace
+from tare.kernel.nvm.recency import Counted, Recency
 
 PIECE_WRITES = 1 << 20  # large enough that the table of known pages is seldom merged
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tare.base.errors import TareError
-from tare.traces.formats import EventFormat, Field, PageLayout
+from tare.kernel.traces.formats import EventFormat, Field, PageLayout
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]

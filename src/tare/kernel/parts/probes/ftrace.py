@@ -2,7 +2,7 @@
 and counters, page faults and call graphs (`perf`).
 
 Tables: one for each event, under the event's name; every row has `t_ns` (CLOCK_MONOTONIC), `cpu`, `pid` (the thread),
-`comm`, `role` (`workload`, `tenant1`..., `daemon`, `tare`, `host`; see `tare.traces.roles`), and the event's own fields
+`comm`, `role` (`workload`, `tenant1`..., `daemon`, `tare`, `host`; see `traces/roles.py`), and the event's own fields
 under the kernel's names, with these exceptions: `ino` is `inode`, a page's `index` is `page`, a bdi's `name` is `bdi`
 with `dev` beside it, a field called like one of the five is `event_<name>`, arguments of system calls are left out.
 `dev` is the kernel's number, major x 2^20 + minor (0 where a bdi is no block device).
@@ -15,7 +15,7 @@ writeback    writeback_start, writeback_written: bdi, dev, nr_pages (still to be
              writeback_index, nr_to_write, wrote, cgroup_ino
              writeback_pages_written: pages; block_bio_queue: see below
              page_writes: dev, inode, page (of the device), reason, role: one row for each page that was handed to a
-             disk, made by joining the above; `tare.traces.writeback` says how, and what it cannot know
+             disk, made by joining the above; `kernel.traces.writeback` says how, and what it cannot know
 block        block_touch_buffer, block_dirty_buffer: dev, sector, size
              block_rq_insert, block_rq_issue, block_rq_complete: dev, sector, nr_sector, bytes, rwbs, ...
              block_bio_queue, block_bio_backmerge, block_bio_frontmerge: dev, sector, nr_sector, rwbs
@@ -24,7 +24,7 @@ sched        sched_switch: prev_*, next_*; sched_migrate_task: event_pid, orig_c
 syscalls     sys_enter: id; sys_exit: id, ret
 lost         lost: cpu, events: what each core's buffer overwrote before it was read; absent where nothing was
 
-Figures are those of `tare.traces.writeback.figures`; `system_calls` and `page_faults` of the workload alone, with
+Figures are those of `kernel.traces.writeback.figures`; `system_calls` and `page_faults` of the workload alone, with
 `system_calls_step` and `page_faults_step`, for the families that count them; and `trace_lost_events`: made from a trace
 that lost some, each count is "at least".
 
@@ -32,7 +32,7 @@ that lost some, each count is "at least".
 Its tables: `syscalls`: t_ns, role, name, count, total_s, max_s, errors. Sums of a tenth of a second each, which begins
 at t_ns; a call belongs to the one in which it was entered. `total_s` and `max_s` are from entry to exit, waiting
 included, and need the exit to have been seen; `errors` are calls that returned an error. Names are those of this
-architecture (tare.traces.recording), `#<number>` where it is not known there; calls of 32-bit programs on a 64-bit
+architecture (kernel.traces.recording), `#<number>` where it is not known there; calls of 32-bit programs on a 64-bit
 kernel are named as if they were 64-bit ones. `lost`: what, events, only where the buffer was too small.
 
 `Perf` records counters, page faults with their causes, and call graphs of block events, by role. Its tables:
@@ -43,7 +43,7 @@ kernel are named as if they were 64-bit ones. `lost`: what, events, only where t
   nanoseconds.
 - `faults`: t_ns, cpu, pid, comm, role, file, function, cause, address, mapping. One row a page fault: where the
   instruction was (file, function), what lies at the address (mapping), and why the page was needed (cause; see
-  tare.traces.perf).
+  tare.kernel.traces.perf).
 - `callgraphs`: event, role, comm, stack, count. Stacks outermost function first, joined by `;`.
 - `lost`: what, events. Only where the kernel could not hand over everything: then all counts are at least.
 """
@@ -63,7 +63,7 @@ from tare.base.host import Host, Scope
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, SizeBytes
-from tare.drivers.tracing import tracefs
+from tare.kernel.tracing import tracefs
 from tare.parts.protocols import Feed, Leftover, Reading, Recorder, Table
 
 Family: TypeAlias = Literal["writeback", "block", "faults", "sched", "syscalls"]
@@ -140,7 +140,7 @@ class Ftrace(Recorder):
         ]
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
-        from tare.drivers.tracing import ftrace_feed
+        from tare.kernel.tracing import ftrace_feed
 
         tracefs.remove_dead(host)
         instance = tracefs.open_instance(host, "ftrace")
@@ -158,8 +158,8 @@ class Ftrace(Recorder):
     def tables(self, folder: Path) -> Iterator[Table]:
         import numpy as np
 
-        from tare.traces.decode import lost_events
-        from tare.traces.recording import ABOUT_TASKS, open_folder, tables
+        from tare.kernel.traces.decode import lost_events
+        from tare.kernel.traces.recording import ABOUT_TASKS, open_folder, tables
 
         recording = open_folder(folder)
         for chunk in tables(recording, without=ABOUT_TASKS):
@@ -171,7 +171,7 @@ class Ftrace(Recorder):
             yield Table("lost", {"cpu": cpus, "events": np.array([lost[cpu] for cpu in cpus.tolist()], np.int64)})
 
     def figures(self, tables: Mapping[str, Mapping[str, Any]], steps: int | None) -> dict[str, float]:
-        from tare.traces import writeback
+        from tare.kernel.traces import writeback
 
         found: dict[str, float] = {}
         if "writeback" in self.families:
@@ -198,7 +198,7 @@ def _of_workload(
     """How many events of the measured workload's own there were, and how many in a step."""
     import numpy as np
 
-    from tare.traces.roles import WORKLOAD
+    from tare.kernel.traces.roles import WORKLOAD
 
     count = sum(int((np.asarray(tables[event]["role"]) == WORKLOAD).sum()) for event in events if event in tables)
     return {name: float(count)} | ({f"{name}_step": count / steps} if steps else {})
@@ -233,7 +233,7 @@ class Syscalls(Recorder):
         return []
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
-        from tare.drivers.tracing import ftrace_feed
+        from tare.kernel.tracing import ftrace_feed
 
         tracefs.remove_dead(host)
         instance = tracefs.open_instance(host, "syscalls")
@@ -249,8 +249,8 @@ class Syscalls(Recorder):
         return UnderOurName(trace)
 
     def tables(self, folder: Path) -> Iterator[Table]:
-        from tare.traces.decode import lost_events
-        from tare.traces.recording import open_folder, syscall_columns
+        from tare.kernel.traces.decode import lost_events
+        from tare.kernel.traces.recording import open_folder, syscall_columns
 
         recording = open_folder(folder)
         yield Table("syscalls", syscall_columns(recording, json.loads((folder / _MACHINE).read_text()), BIN_NS))
@@ -293,7 +293,7 @@ class UnderOurName:
 _EVENT = r"^[a-z0-9_]+:[a-z0-9_]+$"
 _IN_METRICS = ("cycles", "instructions", "cache-misses", "loads", "stores")
 _OF_THE_CONTAINER = ("workload", "tenant", "daemon")
-_STACK = "max-stack=4"  # as many as tare.traces.perf looks at
+_STACK = "max-stack=4"  # as many as tare.kernel.traces.perf looks at
 
 
 class Perf(Recorder):
@@ -326,7 +326,7 @@ class Perf(Recorder):
         return stopped
 
     def record(self, host: Host, scopes: Sequence[Scope], folder: Path) -> Feed:
-        from tare.drivers.tracing.perf_feed import PerfFeed
+        from tare.kernel.tracing.perf_feed import PerfFeed
 
         tracefs.remove_dead(host)
         return PerfFeed(host, scopes, folder, events=self._recorded(), limit_bytes=self.limit)
@@ -337,9 +337,9 @@ class Perf(Recorder):
         return [*chosen, self.callgraphs] if self.callgraphs else chosen
 
     def tables(self, folder: Path) -> Iterator[Table]:
-        from tare.drivers.tracing import perf_feed
-        from tare.drivers.tracing.perf_feed import META
-        from tare.traces import perf
+        from tare.kernel.traces import perf
+        from tare.kernel.tracing import perf_feed
+        from tare.kernel.tracing.perf_feed import META
 
         kept = perf.Kept(folder, META)
         yield Table("counters", perf.counters(kept))
@@ -410,7 +410,7 @@ def _scaled(table: Mapping[str, Any], kind: str) -> float | None:
 def _concentration(table: Mapping[str, Any]) -> dict[str, float]:
     import numpy as np
 
-    from tare.traces.perf import top_share
+    from tare.kernel.traces.perf import top_share
 
     roles = np.asarray(table["role"]).tolist()
     begins = {role: str(role).startswith(_OF_THE_CONTAINER) for role in set(roles)}

@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from tare.analysis.kernel import counters, writebacks
-from tare.analysis.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
-from tare.analysis.kernel.writebacks import scatters
-from tare.analysis.nvm.model import POLICIES, Layer, Run
-from tare.analysis.nvm.replay import Simulation, simulate
-from tare.analysis.nvm.sources import HIGH, LOW, bands, capacity, store_traces
 from tare.base.errors import TareError
 from tare.base.text import safe_text, share_text, time_text
+from tare.kernel import counters, writebacks
+from tare.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
+from tare.kernel.nvm.model import POLICIES, Layer, Run
+from tare.kernel.nvm.replay import Simulation, simulate
+from tare.kernel.nvm.sources import HIGH, LOW, bands, capacity, store_traces
+from tare.kernel.text import buffer_text, cell_text, number_text
+from tare.kernel.writebacks import scatters
 from tare.records.model import grouped
 from tare.records.store import Store
 from tare.report.charts.bars import stacked
@@ -32,7 +33,6 @@ from tare.report.layout import (
     some_of,
     tooltip,
 )
-from tare.report.text.kernel import buffer_text, cell_text, number_text
 
 NARROWEST = 1.05  # the axis of ratios shows at least this far both ways
 # Columns of the counters, and what they are in the chart.

@@ -20,8 +20,8 @@ from tare.base.processes import Owner, holding, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups.tree import own_groups, threads_file
 from tare.drivers.containers.oci import STATE
+from tare.kernel.traces.roles import HOST, TARE, Snapshot, tenant_role
 from tare.parts.protocols import Leftover
-from tare.traces.roles import HOST, TARE, Snapshot, tenant_role
 
 USUAL = "/sys/kernel/tracing"
 _OURS = re.compile(r"tare-(\d+)-(\d+)-[a-z0-9]+(?:-(\d+))?")  # process, its start, what for, its PID namespace

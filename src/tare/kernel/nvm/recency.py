@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tare.analysis.nvm.model import Layer, Run, Writes
+from tare.kernel.nvm.model import Layer, Run, Writes
 
 if TYPE_CHECKING:
-    from tare.analysis.nvm.model import Trace
+    from tare.kernel.nvm.model import Trace
 
 Ints = npt.NDArray[np.int64]
 Places = npt.NDArray[np.int32]
