@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,8 @@ from tare_inside import turns
 folder, steps, what = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 if what in ("never", "stillborn"):
     sys.exit(what == "stillborn")
+if what == "starts":
+    time.sleep(600)
 mine, log = turns.joined(folder), open(os.path.join(folder, "log"), "w", 1)
 for step in range(steps):
     begin = time.monotonic_ns()
@@ -196,7 +199,9 @@ def test_who_ends_before_its_last_turn_takes_the_other_with_it(
     sides: Callable[..., Sides], what: str, is_failed: bool
 ) -> None:
     made = sides("runs", what)
+    begin_s = time.monotonic()
     turns = made.alternate(TURNING)
+    assert time.monotonic() - begin_s < 10
     runs, ends = (side.run.state for side in made.all)
     assert 0 < turns.done < 4
     assert (runs.partner is not None) and ends.partner is None
@@ -221,6 +226,27 @@ def test_a_side_that_is_killed_is_seen_and_nothing_stays_stopped(sides: Callable
     assert victim.opened.measured.died
     assert not other.opened.measured.died
     assert all(side.over for side in made.all)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_side_that_is_killed_while_it_starts_ends_the_pair_within_ten_seconds(
+    sides: Callable[..., Sides], together: bool
+) -> None:
+    made = sides("runs", "starts", steps=100_000)
+    other, victim = made.all
+    rests = victim.rests
+
+    def killing(others_failed: Callable[[], bool]) -> bool:
+        os.kill(victim.process._process._child.pid, signal.SIGKILL)  # type: ignore[union-attr]
+        return rests(others_failed)
+
+    victim.rests = killing  # type: ignore[method-assign]
+    begin_s = time.monotonic()
+    made.alternate(replace(TURNING, together=together))
+    assert time.monotonic() - begin_s < 10
+    assert victim.opened.measured.died
+    assert not other.opened.measured.died
+    assert all(side.over for side in made.all if side._started)
 
 
 def test_a_side_past_its_own_time_is_ended_and_the_others_time_does_not_count(sides: Callable[..., Sides]) -> None:
