@@ -54,7 +54,7 @@ def launch(argv):
     """Run the command to its end; what it cost, as plain data."""
     start_ns = now_ns()
     pid = _start(argv)
-    looked = look_until_ended(pid) if os.environ.get("TARE_STACKS") else {}
+    looked = look_until_ended(pid, argv) if os.environ.get("TARE_STACKS") else {}
     if os.environ.get("TARE_STOPPED"):
         import _thread
 
@@ -82,12 +82,15 @@ def launch(argv):
     return dict(counted, **waited)
 
 
-def look_until_ended(pid):
+def look_until_ended(pid, argv):
     """Seconds by what the innermost process was at, by looking at its first thread: running, or where it waits.
 
-    Now and then also at the files that it has mapped and open: of a program without Python nothing else tells.
+    Now and then also at the files that it has mapped and open: of a program without Python nothing else tells. What
+    the command itself names, like the script of an entry point, is over too soon to be seen.
     """
-    seen, files, last_ns, filed_ns = {}, set(), now_ns(), 0
+    folders = [os.getcwd()] + os.environ.get("PATH", "").split(":")
+    files = {os.path.join(folder, word) for folder in folders for word in argv if os.path.isfile(folder + "/" + word)}
+    seen, last_ns, filed_ns = {}, now_ns(), 0
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         time.sleep(0.005)
         inner = pid

@@ -94,4 +94,5 @@ def test_files_of_a_program_without_python_are_seen_from_outside(tmp_path: Path)
     subprocess.run([*launcher, "sh", "-c", "sleep 0.5", str(held)], env=env, stdin=held.open(), check=True)
     found = json.loads(result.with_name("touched.json").read_text())["files"]
 
-    assert str(held) in found and any(path.endswith("/sleep") for path in found)
+    shell = os.path.realpath("/bin/sh")
+    assert {str(held), shell} <= {*found} and any(path.endswith("/sleep") for path in found)
