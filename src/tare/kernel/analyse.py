@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from tare.base.errors import TareError
-from tare.cli.report import draw
-from tare.cli.scaffold import Result, Verb, output_option, reads_store, width
+from tare.ext.verbs import Result, Verb, draw, output_option, reads_store, width
 
 if TYPE_CHECKING:
+    from tare.ext.analysis import Store
     from tare.kernel.model import Section
-    from tare.records.store import Store
 
 
 @click.command("kernel", cls=Verb)

@@ -12,6 +12,24 @@ import numpy as np
 
 from tare.base.errors import TareError
 from tare.base.text import safe_text, share_text, time_text
+from tare.ext.analysis import Store, grouped
+from tare.ext.report import (
+    LANE,
+    MOST_LANES,
+    Cell,
+    Figure,
+    figures_above,
+    label_above,
+    legend,
+    level_colour,
+    not_all_drawn,
+    part_colour,
+    rows,
+    shape_of,
+    some_of,
+    stacked,
+    tooltip,
+)
 from tare.kernel import counters, writebacks
 from tare.kernel.model import WORDS, Section, TrialTraces, by_label, traced_trials
 from tare.kernel.nvm.model import POLICIES, Layer, Run
@@ -19,20 +37,6 @@ from tare.kernel.nvm.replay import Simulation, simulate
 from tare.kernel.nvm.sources import HIGH, LOW, bands, capacity, store_traces
 from tare.kernel.text import buffer_text, cell_text, number_text
 from tare.kernel.writebacks import scatters
-from tare.records.model import grouped
-from tare.records.store import Store
-from tare.report.charts.bars import stacked
-from tare.report.figure import Cell, Figure, level_colour, part_colour, rows, shape_of
-from tare.report.layout import (
-    LANE,
-    MOST_LANES,
-    figures_above,
-    label_above,
-    legend,
-    not_all_drawn,
-    some_of,
-    tooltip,
-)
 
 NARROWEST = 1.05  # the axis of ratios shows at least this far both ways
 # Columns of the counters, and what they are in the chart.

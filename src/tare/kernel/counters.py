@@ -12,9 +12,7 @@ from dataclasses import astuple, dataclass
 
 import numpy as np
 
-from tare.analysis.compare import Contest, judge
-from tare.analysis.model import Comparison, Measurement
-from tare.analysis.statistics import FLOOR
+from tare.ext.analysis import FLOOR, Comparison, Contest, Measurement, coded, judge
 from tare.kernel.model import (
     STAGES,
     Cell,
@@ -29,7 +27,6 @@ from tare.kernel.model import (
     stages_of,
 )
 from tare.kernel.traces.perf import CAUSES
-from tare.records.intervals import coded
 
 PROBE, TABLE = "perf", "counters"
 CALLGRAPH_TABLE, FAULT_TABLE = "callgraphs", "faults"

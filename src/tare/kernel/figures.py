@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from tare.analysis.derived import Found, Make, TrialData
+from tare.ext.analysis import Found, Make, TrialData, coded
 from tare.kernel.counters import (
     CALLGRAPH_TABLE,
     DAEMON,
@@ -24,7 +24,6 @@ from tare.kernel.counters import (
     scaled_counts,
 )
 from tare.kernel.nvm.sources import FlushLatencies, flush_latencies
-from tare.records.intervals import coded
 
 COUNTED = (
     "page-faults", "minor-faults", "major-faults", "block_touch_buffer", "block_dirty_buffer", "block_rq_insert",

@@ -19,11 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tare.analysis.cells import cells
-from tare.records.intervals import Intervals, intervals
-from tare.records.model import Record, grouped, usable_trials
-from tare.records.parquet import TableName
-from tare.records.store import Store
+from tare.ext.analysis import Intervals, Record, Store, TableName, cells, grouped, intervals, usable_trials
 
 Columns: TypeAlias = Mapping[str, "npt.NDArray[Any]"]
 Cell: TypeAlias = str | int | float | None

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from tare.ext.report import Figure, ReportData
 from tare.kernel.model import traced_trials
-from tare.report.evidence import ReportData
-from tare.report.figure import Figure
 
 
 def traced_figures(evidence: ReportData) -> list[Figure]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from tare.base.columns import wrap
 from tare.base.text import count_text, duration_text, safe_text, share_text, size_text, time_text
+from tare.ext.analysis import grouped
+from tare.ext.report import sentences, table
 from tare.kernel.model import Cell, Kind, Section
 from tare.kernel.nvm.model import Latency, Run
 from tare.kernel.nvm.sources import HIGH, LOW, Band, bands, pooled
-from tare.records.model import grouped
-from tare.report.columns import sentences, table
 
 if TYPE_CHECKING:
     from tare.kernel.nvm.replay import Simulation  # brings the compiler

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
+from tare.ext.analysis import InOrder, TableName, TablesKept
 from tare.kernel import counters, writebacks
 from tare.kernel.figures import FAULT_COLUMNS
 from tare.kernel.traces.writeback import STARTS, moments_ns
-from tare.records.parquet import TableName
-from tare.records.thin_pack import InOrder, TablesKept
 
 _COUNTED = ("block_bio_queue", "writeback_dirty_folio", "writeback_single_inode_start", "writeback_single_inode",
             "writeback_pages_written")  # fmt: skip

@@ -14,16 +14,17 @@ import click
 
 from tare.base.errors import StoreError, StudyError, TareError, damage_named
 from tare.base.units import parse_seconds, parse_size, positive
-from tare.cli.report import draw, need_drawable
-from tare.cli.scaffold import (
+from tare.ext.verbs import (
     STORE,
     NamesOption,
     QuantityOption,
     Result,
     Verb,
     Verbs,
+    draw,
     json_option,
     need,
+    need_drawable,
     output_option,
     print_json,
     prints,
@@ -138,8 +139,8 @@ def layers(
 
 @contextmanager
 def _traces(source: Path) -> Iterator[Iterator[Trace]]:
+    from tare.ext.analysis import is_store
     from tare.kernel.nvm.sources import NO_TRACE, store_traces, trace_file
-    from tare.records.schema import is_store
 
     if not is_store(source):
         need(
@@ -253,7 +254,7 @@ def _read(trace: Opened, summary: Summary, output: Path | None) -> list[str]:
 
 
 def _write_tables(trace: Opened, summary: Summary, folder: Path) -> list[str]:
-    from tare.records.parquet import TableFiles, TableName
+    from tare.ext.analysis import TableFiles, TableName
 
     with TableFiles(folder) as files:
         for chunk in trace.chunks:
@@ -267,7 +268,7 @@ def _write_page_writes(trace: Opened, summary: Summary, file: Path) -> list[str]
     """`t_s, dev, inode, page, tenant`: what anyone's simulator can read."""
     from tempfile import TemporaryDirectory
 
-    from tare.records.parquet import engine, insert, write_table
+    from tare.ext.analysis import engine, insert, write_table
 
     first_ns: int | None = None
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -333,7 +334,7 @@ def tegrastats(log: TextIO, as_json: bool) -> None:
     With --json it prints one JSON object for each line of the log: bytes, hertz, watts, degrees Celsius, and shares
     from 0 to 1. What a line does not have is not in its object; a core that is off is null.
     """
-    from tare.drivers.sensors import parse_line
+    from tare.ext.verbs import parse_line
     from tare.kernel.text import tegrastats_table
 
     named: list[tuple[int, str]] = []

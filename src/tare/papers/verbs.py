@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import built_in
 from tare.base.errors import StudyError, unknown_name
-from tare.cli.scaffold import STORE, Result, Verbs, need, prints, reads_stores, say_notes, width
+from tare.ext.verbs import STORE, Result, Verbs, built_in, need, prints, reads_stores, say_notes, width
 
 if TYPE_CHECKING:
+    from tare.ext.analysis import Store
+    from tare.ext.verbs import Cell, Study
     from tare.papers.tables.model import Paper
     from tare.papers.tables.rows import Answered
-    from tare.plan.matrix import Cell
-    from tare.records.store import Store
-    from tare.studies.model import Study
 
 PARTS = ("rows", "claims", "layers", "marks")
 USUAL = PARTS[:2]
@@ -61,7 +59,7 @@ def studies(name: str | None) -> Result:
     if name is None:
         found = json.loads(LISTED.read_text())
         return Result(lambda: {"studies": found}, lambda: _listed(found))
-    from tare.studies.load import at_every_scale
+    from tare.ext.verbs import at_every_scale
 
     ours = built_in()
     if name not in ours:
@@ -176,9 +174,9 @@ _kept: ContextVar[dict[tuple[str, Path], Answered] | None] = ContextVar("_kept",
 
 
 def _answered(asked: Paper, results: Path) -> Answered:
+    from tare.ext.analysis import each_pack_once
     from tare.papers.tables.picking import machines
     from tare.papers.tables.rows import PAPER, TAKEN_APART, answered, studies_of, studies_read
-    from tare.records.unpack import each_pack_once
 
     kept, key = _kept.get(), (asked.paper, results.resolve())
     if kept is not None and key in kept:
@@ -232,7 +230,7 @@ def _as_json(found: Answered) -> dict[str, Any]:
 
 def described(name: str, path: Path) -> dict[str, Any]:
     """One of them, as LISTED has it."""
-    from tare.studies.load import at_every_scale
+    from tare.ext.verbs import at_every_scale
 
     at = at_every_scale(path, trust=True)
     study = next(iter(at.values()))
@@ -242,7 +240,8 @@ def described(name: str, path: Path) -> dict[str, Any]:
 
 def planned_seconds(study: Study) -> float:
     """What a study takes, as its plan guesses it."""
-    from tare.plan.matrix import baseline, cells, planned_s
+    from tare.ext.verbs import baseline, planned_s
+    from tare.ext.verbs import planned_cells as cells
 
     found = cells(study)
     return planned_s(study, found, baseline(study, found) if study.aa and len(found) > 1 else ())
@@ -260,7 +259,7 @@ def _time(study: dict[str, Any], scale: str) -> str:
 
 def _listed(studies: list[dict[str, Any]]) -> str:
     from tare.base.columns import wrap
-    from tare.report.columns import table
+    from tare.ext.report import table
 
     rows = [
         (
@@ -281,8 +280,9 @@ def _listed(studies: list[dict[str, Any]]) -> str:
 
 def explained(name: str, at: Mapping[str, Study]) -> dict[str, Any]:
     """All of it as plain data, as `--json` has it; `at` is the study at each of its scales, from the smallest."""
+    from tare.ext.verbs import aa_repeats
+    from tare.ext.verbs import planned_cells as cells
     from tare.papers.claims.deciding import every_claim
-    from tare.plan.matrix import aa_repeats, cells
 
     claims = [claim for claim in every_claim() if claim.study == name]
     whole = list(at.values())[-1]
@@ -312,8 +312,8 @@ def explained(name: str, at: Mapping[str, Study]) -> dict[str, Any]:
 
 def varied(found: Sequence[Cell]) -> dict[str, list[Any]]:
     """Setting -> its levels, where there are several; without those that only follow from platform and workload."""
-    from tare.analysis.labels import text
-    from tare.records.model import varied as varying
+    from tare.ext.analysis import label_text as text
+    from tare.ext.analysis import varied as varying
 
     several = [cell.settings for cell in found]
     names = [name for name in varying(several) if name != _NAMED_ONCE] or varying(several)
@@ -330,7 +330,7 @@ def varied(found: Sequence[Cell]) -> dict[str, list[Any]]:
 
 def needs(study: Study) -> list[str]:
     """What the device must have, in words; `tare check NAME` says what of it is missing here."""
-    from tare.analysis.resources.energy import POWER_PROBES
+    from tare.ext.analysis import POWER_PROBES
 
     values = study.factors.values
     found = [choice.name for stack in study.platforms for choice in stack if choice.name != "bare"]
@@ -352,7 +352,7 @@ def needs(study: Study) -> list[str]:
 
 def charts(study: Study, varies: Mapping[str, Sequence[Any]]) -> list[str]:
     """What its report draws, as far as the device reports it."""
-    from tare.analysis.resources.energy import POWER_PROBES
+    from tare.ext.analysis import POWER_PROBES
 
     probes = {choice.name for choice in study.probes}
     numbers = {
@@ -391,7 +391,7 @@ def explained_text(found: Mapping[str, Any], width: int) -> str:
     """The same for people."""
     from tare.base.columns import wrap
     from tare.base.text import count_text, duration_text
-    from tare.report.columns import table
+    from tare.ext.report import table
 
     place = f" ({found['paper']} {found['section']})" if found["paper"] else ""
     lines = wrap(f"{found['name']}: {found['asks']}{place}", width, indent="  ")
@@ -427,7 +427,7 @@ def explained_text(found: Mapping[str, Any], width: int) -> str:
 
 
 def _levels(varied_by: Mapping[str, Sequence[Any]]) -> str:
-    from tare.analysis.labels import text
+    from tare.ext.analysis import label_text as text
 
     parts = []
     for name, values in varied_by.items():

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tare.analysis.cells import cells
 from tare.base.errors import StudyError
+from tare.ext.analysis import Record, Store, TableName, cells, coded, is_usable, usable_trials
 from tare.kernel.nvm.model import (
     MOST_KEYS,
     MOST_TENANTS,
@@ -29,10 +29,6 @@ from tare.kernel.nvm.model import (
     trace_of,
 )
 from tare.kernel.nvm.recency import Counted, Recency
-from tare.records.intervals import coded
-from tare.records.model import Record, is_usable, usable_trials
-from tare.records.parquet import TableName
-from tare.records.store import Store
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,11 +17,11 @@ from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, Scope
 from tare.base.rulings import probe_note
 from tare.base.units import Channel
+from tare.ext.parts import Reading
 from tare.kernel.traces.recording import names_of_tasks, write_formats, write_meta
 from tare.kernel.traces.roles import Snapshot
 from tare.kernel.tracing import tracefs
 from tare.kernel.tracing.tracefs import Instance
-from tare.parts.protocols import Reading
 
 READ = Channel("ftrace.read_bytes", "bytes", "counter", "raw trace that was copied to disk")
 LOST = Channel("ftrace.lost_events", "1", "counter", "events that the kernel overwrote before they were read")

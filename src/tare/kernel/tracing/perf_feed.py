@@ -17,11 +17,11 @@ from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, Scope
 from tare.base.rulings import Ruling, probe_note
 from tare.base.units import Channel
+from tare.ext.parts import Reading
 from tare.kernel.traces.perf import Lost, Sample, samples
 from tare.kernel.tracing import perf_events, tracefs
 from tare.kernel.tracing.perf_events import TRACEPOINT, CpuCounters, Event
 from tare.kernel.tracing.tracefs import sightings, snapshot
-from tare.parts.protocols import Reading
 
 DATA, SAID = "perf.data", "perf.err"
 _FIELDS = "comm,pid,tid,cpu,time,event,addr,ip,sym,dso"

@@ -18,10 +18,9 @@ from tare.base.errors import TrialError
 from tare.base.host import Host, Scope
 from tare.base.processes import Owner, holding, mounts
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.cgroups.tree import own_groups, threads_file
-from tare.drivers.containers.oci import STATE
+from tare.ext.parts import STATE_FOLDER as STATE
+from tare.ext.parts import Leftover, own_groups, threads_file
 from tare.kernel.traces.roles import HOST, TARE, Snapshot, tenant_role
-from tare.parts.protocols import Leftover
 
 USUAL = "/sys/kernel/tracing"
 _OURS = re.compile(r"tare-(\d+)-(\d+)-[a-z0-9]+(?:-(\d+))?")  # process, its start, what for, its PID namespace

@@ -17,11 +17,25 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from tare.analysis.cells import CACHE, EVERY, FIRST, WORKERS, When, reads
-from tare.analysis.choose.law import Array, Rows
-from tare.analysis.choose.regression import PAPER_MODES, papers_choice, regress
-from tare.analysis.labels import setting_words, text, title_of
-from tare.analysis.model import Measurement
+from tare.ext.analysis import (
+    CACHE,
+    EVERY,
+    FIRST,
+    PAPER_MODES,
+    WORKERS,
+    Array,
+    Measurement,
+    Record,
+    When,
+    grouped,
+    papers_choice,
+    reads,
+    regress,
+    setting_words,
+    title_of,
+)
+from tare.ext.analysis import LawRows as Rows
+from tare.ext.analysis import label_text as text
 from tare.papers.claims import metrics
 from tare.papers.claims.deciding import words_of
 from tare.papers.claims.metrics import Cell, Factor, Value, is_bare, level, medium_rank
@@ -43,7 +57,6 @@ from tare.papers.claims.model import (
     where,
     without,
 )
-from tare.records.model import Record, grouped
 
 THE_REST = "default settings"  # the name of a cell that has none of the settings that tell the others apart
 _KNOWN_BY = ("platform", "workload", "workload.model", "workload.name")  # what people know a cell by

@@ -12,18 +12,47 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from tare.analysis.cells import far_from_block
-from tare.analysis.compare import MOST, TIE, Contest, judge
-from tare.analysis.derived import with_figures
-from tare.analysis.estimators import Sides, line_up
-from tare.analysis.fleet.random_effects import StoreSides, sides_of_stores
-from tare.analysis.model import Comparison
-from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
-from tare.analysis.observations import is_idle, records_of, usable_attempts
-from tare.analysis.sentences import counted, percent, signed_percent, too_few_for_interval, unit
-from tare.analysis.statistics import ALPHA, FLOOR
-from tare.analysis.variability import epoch_means
 from tare.base.errors import StudyError, unknown_name
+from tare.ext.analysis import (
+    ALPHA,
+    DEVICE,
+    FLOOR,
+    LOOKING_ALPHA,
+    MOST,
+    TIE,
+    TYPE,
+    Comparison,
+    Contest,
+    Record,
+    Sides,
+    Store,
+    StoreSides,
+    StoreTrials,
+    TrialRow,
+    collected,
+    counted,
+    device_of,
+    epoch_means,
+    far_from_block,
+    grouped,
+    has_most_of,
+    is_idle,
+    is_usable,
+    judge,
+    line_up,
+    percent,
+    records_of,
+    seen_alpha,
+    sides_of_stores,
+    signed_percent,
+    started_s,
+    too_few_for_interval,
+    usable_attempts,
+    usable_trials,
+    with_figures,
+    without_copies,
+)
+from tare.ext.analysis import unit_words as unit
 from tare.papers import claims as folder
 from tare.papers.claims import metrics
 from tare.papers.claims.metrics import LATER_EPOCHS, OF_PLATFORMS, cell_of, has_network, is_medium, platforms_with
@@ -46,22 +75,6 @@ from tare.papers.claims.model import (
     software,
     store_of,
 )
-from tare.records.model import (
-    DEVICE,
-    TYPE,
-    Record,
-    StoreTrials,
-    TrialRow,
-    collected,
-    device_of,
-    grouped,
-    has_most_of,
-    is_usable,
-    started_s,
-    usable_trials,
-    without_copies,
-)
-from tare.records.store import Store
 
 # Stores in, evidence out: trials are pooled where device and software are the same, else kept apart.
 

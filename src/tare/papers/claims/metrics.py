@@ -10,11 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from tare.analysis import parity
-from tare.analysis.cells import placed
-from tare.analysis.labels import text
-from tare.analysis.resources.energy import doubt_about_energy
-from tare.records.model import Record, collected
+from tare.ext.analysis import Record, collected, doubt_about_energy, parity, placed
+from tare.ext.analysis import label_text as text
 
 Names = tuple[str, ...]
 

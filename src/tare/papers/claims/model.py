@@ -12,13 +12,24 @@ from functools import cached_property
 from statistics import fmean, median
 from typing import Any, Literal, TypeAlias
 
-from tare.analysis.cells import PLACEMENT
-from tare.analysis.compare import noise_floor
-from tare.analysis.labels import text, title_of
-from tare.analysis.model import Measurement
-from tare.analysis.parity import DEVICE_KEYS, differences, flat, rule_for, taints
-from tare.analysis.selection import DEFAULT_MARGIN
-from tare.analysis.statistics import ALPHA
+from tare.ext.analysis import (
+    ALPHA,
+    DEFAULT_MARGIN,
+    DEVICE_KEYS,
+    PLACEMENT,
+    Measurement,
+    Record,
+    TrialRow,
+    device_of,
+    differences,
+    flat,
+    grouped,
+    noise_floor,
+    rule_for,
+    taints,
+    title_of,
+)
+from tare.ext.analysis import label_text as text
 from tare.papers.claims.metrics import (
     COMPUTE,
     Cell,
@@ -32,7 +43,6 @@ from tare.papers.claims.metrics import (
     level,
     weight,
 )
-from tare.records.model import Record, TrialRow, device_of, grouped
 
 # Ratios, interactions, trends and tendencies, block by block, on the log scale.
 #

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from tare.ext.analysis import Record, grouped
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import by_clocks, conditions, each, tendency
 from tare.papers.claims.metrics import (
@@ -39,7 +40,6 @@ from tare.papers.claims.model import (
     trend,
     where,
 )
-from tare.records.model import Record, grouped
 
 NO_PAIR = "no trial in a container has its like on bare metal"
 NEGLIGIBLE = 0.05  # v2 does not say how little; this is the margin of every study of the paper

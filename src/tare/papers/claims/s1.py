@@ -5,8 +5,20 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EVERY, FIRST, NEVER, WARM, WORKERS, reads
-from tare.analysis.resources.pipeline import HIDDEN_SHARE, predicted_stall
+from tare.ext.analysis import (
+    ALWAYS_COLD,
+    CACHE,
+    COLD,
+    EVERY,
+    FIRST,
+    HIDDEN_SHARE,
+    NEVER,
+    WARM,
+    WORKERS,
+    Record,
+    predicted_stall,
+    reads,
+)
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import (
     SAME,
@@ -37,7 +49,6 @@ from tare.papers.claims.model import (
     trend,
     where,
 )
-from tare.records.model import Record
 
 MOST = 0.5  # "most of the stall" is more than half of it
 NEAR = 0.15  # a prediction within this of what was measured is right: a pipeline's fill and jitter are not in it

@@ -6,12 +6,12 @@ import math
 from collections.abc import Sequence
 from functools import partial
 
+from tare.ext.analysis import Record
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import tendency
 from tare.papers.claims.metrics import is_bare, is_container
 from tare.papers.claims.model import ASSUMED, Check, Claim, Look, Population, ends, minus, rising, trend, where
 from tare.papers.claims.s0 import NO_PAIR, container_figure
-from tare.records.model import Record
 
 INSIGNIFICANT = 0.01  # of the process's; the paper's daemon has at most 0.4 % of any event that it counts often
 CONCENTRATED = 0.5  # "a majority of page-faults" in the ten files with most of them; the paper's own top ten has 32.9 %

@@ -9,9 +9,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean, median
 
-from tare.analysis.labels import title_of
-from tare.analysis.model import Measurement
-from tare.analysis.observations import ASLEEP
+from tare.ext.analysis import ASLEEP, Measurement, Record, TrialRow, grouped, kind_of_device, title_of
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import (
     by_clocks,
@@ -64,7 +62,6 @@ from tare.papers.claims.model import (
     where,
 )
 from tare.papers.claims.s0 import by_model
-from tare.records.model import Record, TrialRow, grouped, kind_of_device
 
 BATCH = "workload.batch"
 SATURATED = 0.1  # a doubling of the batch that saves less than this an item: the gain has run out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from tare.analysis.cells import PLACEMENT
+from tare.ext.analysis import PLACEMENT, Record, is_board
 from tare.papers.claims import metrics
 from tare.papers.claims.checks import by_speed, conditions, excused, tendencies, tendency
 from tare.papers.claims.deciding import words_of
@@ -43,7 +43,6 @@ from tare.papers.claims.model import (
     where,
     without,
 )
-from tare.records.model import Record, is_board
 
 CORES, PIN, DEVICE = "platform.cores", "platform.pin", "workload.device"
 _CORES_OF_THE_HOST = ("control.power_mode.cores", "control.power_mode.mode")

@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from tare.analysis.sentences import too_few_for_interval
 from tare.base.columns import pad, wrap
 from tare.base.text import count_text, safe_text
+from tare.ext.analysis import too_few_for_interval
+from tare.ext.report import Cell, Figure, ReportData, legend, rows, share_axis, tooltip
 from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.papers.claims.model import (
     FAILS,
@@ -21,9 +22,6 @@ from tare.papers.claims.model import (
     figure_words,
     study_of,
 )
-from tare.report.evidence import ReportData
-from tare.report.figure import Cell, Figure, rows
-from tare.report.layout import legend, share_axis, tooltip
 
 _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tare.ext.report import markdown_table as table
+from tare.ext.report import markdown_text as safe
 from tare.papers.pages.claims import answer_place
 from tare.papers.pages.rows import (
     NOWHERE_MEASURED,
@@ -40,7 +42,6 @@ from tare.papers.pages.terminal import (
 )
 from tare.papers.tables.model import Row
 from tare.papers.tables.rows import NOT_HERE, Answered, layers
-from tare.report.export import safe, table
 
 
 def paper_markdown(found: Answered, parts: Sequence[str]) -> str:

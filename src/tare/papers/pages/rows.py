@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import Any, NamedTuple, TypeAlias
 
-from tare.analysis.cells import CACHE
-from tare.analysis.sentences import too_few_for_interval
 from tare.base.declare import before
 from tare.base.text import (
     count_text,
@@ -23,11 +21,11 @@ from tare.base.text import (
     share_text,
     size_text,
 )
+from tare.ext.analysis import CACHE, collected, too_few_for_interval
 from tare.papers.claims.model import BELOW_LEAST, LARGE, figure_words, is_tiny, times
 from tare.papers.tables.model import Row
 from tare.papers.tables.picking import Machine
 from tare.papers.tables.rows import NOT_HERE, Answered, Ours
-from tare.records.model import collected
 
 # What would stand in cell after cell stands once below the table, and a letter in the cell stands for it.
 

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from tare.analysis.model import Comparison
-from tare.analysis.sentences import effect_of, interval_of, noise_text, sensitivity_of, too_few_for_interval
 from tare.base.columns import wrap
 from tare.base.text import count_text, metric_name, safe_text, share_text
+from tare.ext.analysis import (
+    Comparison,
+    collected,
+    effect_of,
+    grouped,
+    interval_of,
+    noise_text,
+    sensitivity_of,
+    too_few_for_interval,
+)
+from tare.ext.report import layer_name, table
 from tare.papers.claims.model import COUNTED, NOT_MEASURED, Answer, Word
 from tare.papers.pages.claims import answer_place
 from tare.papers.pages.rows import (
@@ -34,9 +43,6 @@ from tare.papers.pages.rows import (
     where_text,
 )
 from tare.papers.tables.rows import NOT_HERE, WORDS, Answered, Layers, Ours, layers
-from tare.records.model import collected, grouped
-from tare.report.columns import table
-from tare.report.text.why import layer_name
 
 _INDENT = "  "
 COULD_SEE = (

@@ -9,22 +9,36 @@ from functools import singledispatch
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from tare.analysis.cells import CACHE, EMULATED, Cells, cells, placed
-from tare.analysis.compare import Contest, contests
-from tare.analysis.derived import SOURCES
-from tare.analysis.labels import setting_words, text
-from tare.analysis.model import Measurement
-from tare.analysis.parity import flat
-from tare.analysis.resources.energy import doubt_about_energy
-from tare.analysis.selection import blocks_reach_s, measurements
 from tare.base import strict_json
 from tare.base.errors import StoreError
 from tare.base.rulings import Ruling, read_rulings
+from tare.ext.analysis import (
+    CACHE,
+    EMULATED,
+    SOURCES,
+    Cells,
+    Contest,
+    Measurement,
+    Record,
+    Store,
+    StoreTrials,
+    blocks_reach_s,
+    cells,
+    contests,
+    doubt_about_energy,
+    flat,
+    grouped,
+    is_board,
+    is_usable,
+    measurements,
+    placed,
+    setting_words,
+    stores_in,
+    usable_trials,
+)
+from tare.ext.analysis import label_text as text
 from tare.papers.claims.deciding import source_of
 from tare.papers.tables.model import Change, Scalar, Value, Within
-from tare.records.model import Record, StoreTrials, grouped, is_board, is_usable, usable_trials
-from tare.records.pack import stores_in
-from tare.records.store import Store
 
 # A folder of results: RESULTS/MACHINE/STUDY.tare, or the same as store folders; what each machine has.
 #

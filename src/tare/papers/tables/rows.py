@@ -7,18 +7,36 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
-from tare.analysis.cells import ALWAYS_COLD, CACHE, COLD, EMULATED, NEVER, WARM, reads
-from tare.analysis.compare import judge, largest_floor
-from tare.analysis.derived import SOURCES, of_a_mini_batch
-from tare.analysis.labels import text
-from tare.analysis.model import Comparison
-from tare.analysis.observations import energy_facts
-from tare.analysis.parity import ACCEL, differences, taints
-from tare.analysis.parity import EMULATED as TCG
-from tare.analysis.selection import request
-from tare.analysis.statistics import median_estimate
-from tare.analysis.why.layers import Waterfall, waterfall
 from tare.base.errors import TareError
+from tare.ext.analysis import (
+    ACCEL,
+    ALWAYS_COLD,
+    CACHE,
+    COLD,
+    EMULATED,
+    NEVER,
+    SOURCES,
+    WARM,
+    Comparison,
+    Record,
+    StoreTrials,
+    Waterfall,
+    collected,
+    differences,
+    energy_facts,
+    grouped,
+    is_usable,
+    judge,
+    largest_floor,
+    median_estimate,
+    of_a_mini_batch,
+    reads,
+    request,
+    taints,
+    waterfall,
+)
+from tare.ext.analysis import EMULATED_CPU as TCG
+from tare.ext.analysis import label_text as text
 from tare.papers.claims.checks import STAND_INS, is_of_mode
 from tare.papers.claims.deciding import answers, claims_of
 from tare.papers.claims.model import FAILS, HOLDS, NOT_MEASURED, UNDECIDED, Answer, Kind, Word, study_of
@@ -35,7 +53,6 @@ from tare.papers.tables.picking import (
     pick,
     setting,
 )
-from tare.records.model import Record, StoreTrials, collected, grouped, is_usable
 
 # In what the trials behind a row differ from the paper's, and what to know of its figure: told from the records.
 #

@@ -63,8 +63,8 @@ from tare.base.host import Host, Scope
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel, SizeBytes
+from tare.ext.parts import Feed, Leftover, Reading, Recorder, Table
 from tare.kernel.tracing import tracefs
-from tare.parts.protocols import Feed, Leftover, Reading, Recorder, Table
 
 Family: TypeAlias = Literal["writeback", "block", "faults", "sched", "syscalls"]
 
