@@ -48,24 +48,24 @@ def test_a_command_that_is_not_there_is_an_answer_and_not_an_exception():
 
 def test_a_command_past_its_limit_dies_with_its_whole_group():
     begin = time.monotonic()
-    done = LocalHost().run(["sh", "-c", "sleep 60 & sleep 60"], limit_s=0.3)
+    done = LocalHost().run(["sh", "-c", "sleep 3600 & sleep 3600"], limit_s=0.3)
     assert done.code == 124
     assert "no answer within 0.3 s" in done.err
-    assert time.monotonic() - begin < 50
+    assert time.monotonic() - begin < 3000
 
 
 def test_a_limit_of_ages_is_a_limit_like_any_other():
     assert [LocalHost().run(["true"], limit_s=limit_s).code for limit_s in (3e6, 1e10, float("inf"))] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("then", ["sleep 60", "exit 0"])
+@pytest.mark.parametrize("then", ["sleep 3600", "exit 0"])
 def test_a_child_that_left_the_group_and_holds_the_output_does_not_hold_us_past_the_limit(then: str):
     for limit_s in (1, 15):
         begin = time.monotonic()
-        done = LocalHost().run(["sh", "-c", f"setsid sh -c 'echo $$; exec sleep 60' & {then}"], limit_s=limit_s)
+        done = LocalHost().run(["sh", "-c", f"setsid sh -c 'echo $$; exec sleep 3600' & {then}"], limit_s=limit_s)
         if done.out:  # else a busy machine had not begun it yet
             break
-    assert time.monotonic() - begin < 50
+    assert time.monotonic() - begin < 3000
     assert done.code == 124
     os.kill(int(done.out), signal.SIGTERM)  # it still runs
 

@@ -96,12 +96,12 @@ def test_another_process_of_the_trial_is_told_and_can_be_stopped_meanwhile(resul
 
 
 def test_the_command_of_an_entry_point_is_not_stopped_with_what_has_its_name(result: Path) -> None:
-    entry = 'sleep 7 & other=$!; "$@"; code=$?; cut -d" " -f3 /proc/$other/stat; kill -9 $other; exit $code'
+    entry = 'sleep 3600 & other=$!; "$@"; code=$?; cut -d" " -f3 /proc/$other/stat; kill -9 $other; exit $code'
     env = {**os.environ, "TARE_NAME": f"tare-test-{os.getpid()}", "TARE_STOPPED": "sleep"}
     done = launched(result, "sh", "-c", entry, "entry", "sleep", "2", env=env)
 
     assert (done.returncode, done.stdout) == (0, "T\n")
-    assert json.loads(result.read_text())["wall_s"] < 5
+    assert json.loads(result.read_text())["wall_s"] < 3600
 
 
 def test_output_input_folder_and_environment_are_the_commands_own(result: Path, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,13 +105,12 @@ def test_an_overheating_device_ends_every_workload(tmp_path, count):
         workdir = tmp_path / f"workdir{number}"
         workdir.mkdir()
         (workdir / "ready").touch()
-        job = Job(("sleep", "60"), {"PATH": "/usr/bin:/bin"})
+        job = Job(("sleep", "3600"), {"PATH": "/usr/bin:/bin"})
         tenants.append(Tenant(Waits(), LocalHost(), workdir, job))
-    begin = time.monotonic()
     with guarded_from_heat(LocalHost(root=root), [Temperature(limit_c=97.0)], facts) as guard:
-        run_together(tenants, 30.0, LocalHost().clock, guard)
-    assert time.monotonic() - begin < 10
-    assert all(isinstance(tenant.exit, Exit) and tenant.exit.code != 0 for tenant in tenants)
+        run_together(tenants, 3600.0, LocalHost().clock, guard)
+    for tenant in tenants:
+        assert isinstance(tenant.exit, Exit) and tenant.exit.code != 0 and not tenant.exit.timed_out
     assert facts["warmth"]["stopped_by"]["degrees_c"] == 98.0
 
 

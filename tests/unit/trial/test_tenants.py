@@ -207,13 +207,13 @@ def running(argv: str) -> list[str]:
 def test_a_tenant_whose_driver_does_not_start_is_ended(tmp_path: Path, others: int) -> None:
     server = served(tmp_path / "a", "true")
     server.drive = partial(LocalHost().spawn, Job(("/no/such/driver",), {}, "/"))
-    patient = [tenant(tmp_path / "b", "sleep", "30")] * others
+    patient = [tenant(tmp_path / "b", "sleep", "3600")] * others
     began_s = time.monotonic()
 
     with pytest.raises(FileNotFoundError):
-        run_together([server, *patient], 60, MonotonicClock())
+        run_together([server, *patient], 3600, MonotonicClock())
 
-    assert time.monotonic() - began_s < 30  # it was killed, and not waited for
+    assert time.monotonic() - began_s < 3000  # it was killed, and not waited for
     assert not running(f"{tmp_path}/a/done")
 
 
