@@ -61,7 +61,7 @@ def check(found: Weighing, lie: str) -> None:
     assert ("compare.outside-time" in {each.code for each in only.notes}) != is_honest
 
 
-# Each lie on one platform, and each platform once; `make deep` has all of them.
+# Each lie on one platform, each platform with one lie at least; `make deep` has all of them.
 @pytest.mark.machine("runc", "root")
 @pytest.mark.parametrize("lie", ["short steps", "short steps, all at the end", pytest.param("the truth", marks=deep)])
 def test_steps_that_a_container_reports_are_held_against_its_time(tmp_path: Path, lie: str) -> None:
