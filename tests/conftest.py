@@ -48,19 +48,16 @@ numpy_on_one_thread()  # of workers that share two cores, too
 _MEMORY = os.environ.get("TARE_TEST_MEMORY")  # tools/test makes it, and removes it
 _NEED_A_DISK = ("machine", "contract", "inside", "drivers", "parts")  # folders; page caches, layers, descriptors
 _BUT_NOT = ("test_killed_at_every_step.py", "test_restore.py")  # processes are killed there, and a device pretended
-_now = {"in memory": False}
-_on_disk = pytest.TempPathFactory.getbasetemp
 
 
-def _base(self: pytest.TempPathFactory) -> Path:
-    if not _now["in memory"]:
-        return _on_disk(self)
-    folder = Path(str(_MEMORY), str(os.getpid()))
+def _memory_for(file: Path) -> Path | None:
+    """The folder in memory for the tests of this file, if they need no disk."""
+    on_disk = any(folder in _NEED_A_DISK for folder in file.relative_to(Path(__file__).parent).parts)
+    if not _MEMORY or (on_disk and file.name not in _BUT_NOT):
+        return None
+    folder = Path(_MEMORY, str(os.getpid()))
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder
-
-
-pytest.TempPathFactory.getbasetemp = _base  # type: ignore[method-assign]
 
 
 def _command(name: str) -> Callable[[], list[str]]:
@@ -191,8 +188,6 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Around the whole test, fixtures of its module too: nobody else uses the resources that it holds."""
-    on_disk = any(folder in _NEED_A_DISK for folder in item.path.relative_to(Path(__file__).parent).parts)
-    _now["in memory"] = bool(_MEMORY) and (not on_disk or item.path.name in _BUT_NOT)
     wanted = {name for marker in item.iter_markers("holds") for name in marker.args}
     with ExitStack() as stack:
         for name in sorted(wanted):  # in one order, so that no two wait for each other
@@ -231,10 +226,11 @@ def deep() -> bool:
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """As pytest's own, but numbered through: to find a free number, pytest lists the folders of all tests before."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
-    folder = tmp_path_factory.getbasetemp() / f"{name}{next(_NUMBERS)}"
+    in_memory = _memory_for(request.path)
+    folder = (in_memory or tmp_path_factory.getbasetemp()) / f"{name}{next(_NUMBERS)}"
     folder.mkdir(mode=0o700)
     yield folder
-    if _now["in memory"]:
+    if in_memory:
         shutil.rmtree(folder, ignore_errors=True)
 
 
