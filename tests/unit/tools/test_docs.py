@@ -1,0 +1,68 @@
+"""Pages of the docs: links lead somewhere, examples load and run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from tare.base.errors import TareError
+from tare.studies.load import loads
+
+REPOSITORY = Path(__file__).parents[3]
+PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
+_CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^()\s]+)\)")
+_YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as forges and the site make them."""
+    titles = re.findall(
+        r"^#+ (.+)$", _CODE.sub(lambda found: found[0].replace("#", " "), page.read_text("utf-8")), re.M
+    )
+    plain = (re.sub(r"[^\w\- ]", "", re.sub(r"\]\([^)]*\)", "", title)).strip().lower() for title in titles)
+    return {title.replace(" ", "-") for title in plain}
+
+
+def lost(page: Path) -> list[str]:
+    """Links of a page that lead nowhere."""
+    found = []
+    for target in _LINK.findall(_CODE.sub("", page.read_text("utf-8"))):
+        address, _, anchor = target.partition("#")
+        if "://" in address or address.startswith("mailto:"):
+            continue
+        aimed = (page.parent / address).resolve() if address else page
+        if not aimed.exists() or (anchor and aimed.suffix == ".md" and anchor not in anchors(aimed)):
+            found.append(target)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+    assert lost(page) == []
+
+
+STUDIES = [
+    pytest.param(text, id=f"{page.relative_to(REPOSITORY)}-{number}")
+    for page in PAGES
+    for number, text in enumerate(_YAML.findall(page.read_text("utf-8")))
+    if re.search(r"^study:", text, re.MULTILINE) and "..." not in text
+]
+
+
+@pytest.mark.parametrize("text", STUDIES)
+def test_every_study_in_the_docs_loads(text: str) -> None:
+    try:
+        loads(text, "docs")
+    except TareError as error:
+        pytest.fail(str(error))
+
+
+def test_the_example_in_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    kept = REPOSITORY / "studies-results" / "cpu2" / "s4-platforms.tare"
+    example = runpy.run_path(str(REPOSITORY / "tools" / "reference.py"))["EXAMPLE"]
+    exec(compile(example.replace("out/my-study", str(kept)), "example", "exec"), {})
+    assert re.search(r"(slower|faster|equivalent|cannot_tell)$", capsys.readouterr().out, re.MULTILINE)
