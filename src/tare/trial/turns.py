@@ -116,6 +116,7 @@ class Side:
         self.late = False
         self._begin_ns = 0  # of its start, or of its last grant
         self.core: int | None = None
+        self._cores: set[int] = set()  # that it could run on before
         self._grants = Grants(opened.measured.workdir, stack)
         self._clock: Clock = run.bench.host.clock
         # Its own time is what the limit is about; the one that its process is waited for with is only the last resort.
@@ -148,14 +149,18 @@ class Side:
 
         A thread that is started later has the core of the one that starts it.
         """
-        host, scope = self.run.bench.host, self.opened.measured.place.scope()
-        try:
-            for tid in threads_of(host, scope):
-                with suppress(ProcessLookupError):
-                    os.sched_setaffinity(tid, {core})
-        except OSError as error:
-            raise TrialError(f"the side cannot be moved to core {core}: {error.strerror or error}.") from error
         self.core = core
+        for tid in self._threads():
+            self._cores = self._cores or _affinity(tid)
+            _set_affinity(tid, {core})
+
+    def move_back(self) -> None:
+        """Let its threads run where they could before: what a program says of itself at its end is not of the turns."""
+        for tid in self._threads() if self._cores else ():
+            _set_affinity(tid, self._cores)
+
+    def _threads(self) -> list[int]:
+        return threads_of(self.run.bench.host, self.opened.measured.place.scope())
 
     def turn(self, steps: int, others_failed: Callable[[], bool]) -> None:
         """Do so many steps, and hold."""
@@ -172,6 +177,7 @@ class Side:
         self._grants.grant(steps)
 
     def go_free(self) -> None:
+        self.move_back()
         self.go(FREE)
 
     def until_it_holds(self, others_failed: Callable[[], bool]) -> None:
@@ -205,6 +211,21 @@ class Side:
     def resume(self) -> None:
         with suppress(OSError, TareError):
             self.freezer.resume()
+
+
+def _affinity(tid: int) -> set[int]:
+    with suppress(ProcessLookupError):
+        return os.sched_getaffinity(tid)
+    return set()
+
+
+def _set_affinity(tid: int, cores: set[int]) -> None:
+    """Of a thread that may have ended meanwhile."""
+    try:
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(tid, cores)
+    except OSError as error:
+        raise TrialError(f"the side cannot be moved to other cores: {error.strerror or error}.") from error
 
 
 class Alternation:

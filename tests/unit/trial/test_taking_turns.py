@@ -179,19 +179,20 @@ def test_who_ends_while_both_start_takes_the_other_with_it(
     assert made.all[1].opened.measured.died is is_failed
 
 
-def test_on_one_core_no_thread_of_a_side_keeps_another(
+def test_on_one_core_no_thread_of_a_side_keeps_another_and_each_gets_its_cores_back(
     sides: Callable[..., Sides], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = sides("runs", "runs")
-    pinned: list[tuple[int, set[int]]] = []
-    seen = {side.opened.measured.workdir.name: [number, number + 10] for number, side in enumerate(made.all)}
-    monkeypatch.setattr("tare.trial.turns.threads_of", lambda *_: seen[str(len(pinned) // 2)])
-    monkeypatch.setattr(os, "sched_setaffinity", lambda tid, cores: pinned.append((tid, cores)))
+    allowed: dict[int, list[set[int]]] = {}
+    threads = {side.opened.measured.workdir: [number, number + 10] for number, side in enumerate(made.all)}
+    for side in made.all:
+        monkeypatch.setattr(side, "_threads", lambda side=side: threads[side.opened.measured.workdir])
+    monkeypatch.setattr(os, "sched_getaffinity", lambda tid: {3, 5})
+    monkeypatch.setattr(os, "sched_setaffinity", lambda tid, cores: allowed.setdefault(tid, []).append(cores))
     turns = made.alternate(replace(TURNING, one_core=True))
     assert turns.done == 4
-    core = min(os.sched_getaffinity(0))  # of the first pair
-    assert sorted(pinned) == [(0, {core}), (1, {core}), (10, {core}), (11, {core})]
-    assert [side.run.state.facts["turns"]["core"] for side in made.all] == [core, core]
+    assert allowed == {tid: [{3}, {3, 5}] for tid in (0, 1, 10, 11)}  # in the first pair on the first core
+    assert [side.run.state.facts["turns"]["core"] for side in made.all] == [3, 3]
 
 
 @pytest.mark.parametrize(("what", "is_failed"), [("leaves", False), ("fails", True), ("dies", True)])
