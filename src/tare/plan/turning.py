@@ -37,6 +37,7 @@ MOST_BESIDE = 0.1  # cores: less beside the busiest thread is no second busy one
 MOST_MEMORY = 0.9  # of what is available, for all sides at once
 TRIAL_S = 0.7  # of a trial beside its program
 START_SHARE = 0.2  # of a pair's time: what starting both sides at once saves, where it is worth that
+FOLLOWING = ("workload.argv", "workload.label")  # of a command: they hold the level that is compared
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
 _OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
 _ENERGY = ("power_", "external")
@@ -111,6 +112,7 @@ def _beside_compared(study: Study, cell: Cell) -> str:
         name: value
         for name, value in cell.settings.items()
         if (name != by if is_field else name.partition(".")[0] != root)
+        and not (is_field and root == "workload" and name in FOLLOWING)
     }
     return json.dumps(kept, sort_keys=True)
 

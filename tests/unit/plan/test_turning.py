@@ -111,6 +111,8 @@ def test_where_turns_cannot_be_the_reason_is_a_sentence(keys, told):
 
 def test_a_usual_study_may_take_turns():
     assert why() is None
+    varied = {"argv": ["true", "{side}"], "vary": {"side": ["first", "second"]}, "label": "the {side}"}
+    assert why(platform="bare", workload={"command": varied}, compare={"by": "workload.side"}) is None
     assert why(workload={"torch_train": {"model": "lenet5"}}) is None
     assert why(workload={"torch_train": {"device": "cuda"}}) is None
 
