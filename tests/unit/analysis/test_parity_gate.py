@@ -114,6 +114,7 @@ def test_the_reason_fits_the_key():
     assert "torch" in rule_for("torch.version").why
     assert "algebra" in rule_for("torch.mkldnn").why
     assert "library" in rule_for("libraries.libm.so.6").why
+    assert not rule_for("env.CUDA_HOME").matters and rule_for("env.CUDA_LAUNCH_BLOCKING").matters
 
 
 def test_equal_sides_differ_in_nothing():
