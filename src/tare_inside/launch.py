@@ -88,8 +88,7 @@ def look_until_ended(pid, argv):
     Now and then also at the files that it has mapped and open: of a program without Python nothing else tells. What
     the command itself names, like the script of an entry point, is over too soon to be seen.
     """
-    folders = [os.getcwd()] + os.environ.get("PATH", "").split(":")
-    files = {os.path.join(folder, word) for folder in folders for word in argv if os.path.isfile(folder + "/" + word)}
+    files = named_files(argv)
     seen, last_ns, filed_ns = {}, now_ns(), 0
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         time.sleep(0.005)
@@ -108,10 +107,18 @@ def look_until_ended(pid, argv):
         if t_ns - filed_ns > 50000000:
             files.update(mapped(inner))
             files.update(opened(inner))
+            files.update(named_files(read("/proc/%d/cmdline" % inner).split("\0")[:2]))  # of a script the second
             filed_ns = now_ns()
     if os.environ.get("TARE_MARKS"):
         keep_touched(os.path.dirname(os.environ["TARE_MARKS"]), files)
     return {"sampled": seen}
+
+
+def named_files(words):
+    """Those of these words that name a file, from here or on PATH: as a program is called, which may be a link."""
+    folders = [os.getcwd()] + os.environ.get("PATH", "").split(":")
+    found = {os.path.join(folder, word) for folder in folders for word in words if word}
+    return {path for path in found if os.path.isfile(path)}
 
 
 def mapped(pid="self"):
@@ -132,14 +139,18 @@ def opened(pid):
 
 
 def keep_touched(folder, paths):
-    """Add to the list of files that this trial touched, by their real paths; also those that are not there."""
+    """Add to the list of files that this trial touched, by their names and real paths; also those not there."""
     import json
 
     path = os.path.join(folder, TOUCHED)
     known = json.loads(read(path) or '{"files": []}')["files"]
     left_out = ("/proc/", "/sys/", "/dev/", os.path.realpath(folder) + "/")
-    real = {os.path.realpath(each) for each in paths if each.startswith("/")}
-    kept = {each for each in real if not each.startswith(left_out) and each.isprintable()}
+    named = {os.path.normpath(each) for each in paths if each.startswith("/")}
+    kept = {
+        each
+        for each in named.union(map(os.path.realpath, named))
+        if not each.startswith(left_out) and each.isprintable()
+    }
     write_whole(path, {"files": sorted(kept.union(known))[:MOST_TOUCHED]})
 
 

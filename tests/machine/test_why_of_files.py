@@ -86,3 +86,19 @@ def test_what_only_an_entry_point_costs_is_named(tmp_path: Path) -> None:
 
     assert found["answer"]["causes"] == ["entry_point"]
     assert found["suspects"]["entry_point"]["cure"] == "--entrypoint ''"
+
+
+@pytest.mark.machine("runc", "root")
+@pytest.mark.alone
+def test_a_link_that_leads_to_another_program_is_named(tmp_path: Path) -> None:
+    """Both programs lie in both images, so that no file differs but by the name that is called."""
+    tools = {f"opt/tool-{n}": f"#!/bin/sh\nexec sleep {seconds}\n" for n, seconds in ((1, 0.1), (2, 0.5))}
+    slow, quick = two_images(tmp_path, app2=tools, app1=tools)
+    for root, number in ((slow, 2), (quick, 1)):
+        for name in tools:
+            Path(root, name).chmod(0o755)
+        Path(root, "bin", "tool").symlink_to(f"/opt/tool-{number}")
+    asked = ("--in", "runc", "--image", slow, "--against-image", quick)
+    found = why(tmp_path, *asked, "--", "sh", "-c", "tool; tool; tool")
+
+    assert found["answer"]["causes"] == ["software:/bin/tool"]

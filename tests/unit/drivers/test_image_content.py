@@ -162,7 +162,18 @@ def test_two_roots_differ_in_files_of_other_content_and_in_those_of_one_alone(tm
         (root / "etc").mkdir()
         (root / "etc" / "hosts").write_text(text)  # each engine makes one for each container
         (root / "link").symlink_to("/etc")
+        (root / "lib").mkdir()
+        (root / "bin").mkdir()
+        (root / "bin" / "awk").symlink_to("/etc/alternatives")  # from its own top
+        for name in ("mawk", "busybox"):
+            (root / "bin" / name).write_text(name)
+    (one / "etc" / "alternatives").symlink_to("/bin/busybox")
+    (other / "etc" / "alternatives").symlink_to("../bin/mawk")
+    for root, version in ((one, "1.2"), (other, "1.3")):
+        (root / "lib" / f"libwork.so.{version}").write_text(version)
+        (root / "lib" / "libwork.so.1").symlink_to(f"libwork.so.{version}")
     (other / "app" / "new.so").write_text("here alone")
     paths = ["/app/same.py", "/app/changed.py", "/app/new.so", "/app/none.py", "/etc/hosts", "/link/passwd", "/app"]
+    paths += ["/bin/awk", "/bin/mawk", "/bin/busybox", "/lib/libwork.so.1.2", "/lib/libwork.so.1.3"]
 
-    assert roots.differing(paths, one, other) == ["/app/changed.py", "/app/new.so"]
+    assert roots.differing(paths, one, other) == ["/app/changed.py", "/app/new.so", "/bin/awk", "/lib/libwork.so.1"]

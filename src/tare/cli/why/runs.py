@@ -203,13 +203,15 @@ class Trying:
         """
         from tare.analysis.why.causes import having
         from tare.analysis.why.where import touched, where
+        from tare.drivers.opened import Opened
 
         looked = [level.changed({"env": {"TARE_STACKS": "1"}}) for level in (self.quick, slow)]
         say(f"where the time goes: one more run of each side, not timed, about {self.time_text(2)}.")
         plain = [level.as_plain() for level in looked]
-        records = self.records("where", plain, {"repeat": 1, "aa": False}, with_other=False)
+        with Opened() as opened:
+            records = self.records("where", plain, {"repeat": 1, "aa": False}, with_other=False)
         quick, slow_ones = (having(level.settings(), records) for level in looked)
-        return where(slow_ones, quick), touched([*slow_ones, *quick])
+        return where(slow_ones, quick), sorted({*touched([*slow_ones, *quick]), *opened.paths})
 
     def narrowed(self, search: Search, paths: Sequence[str], found: Where) -> bool:
         """Whether files that were touched differ between the roots of both sides, and are now to be tried."""

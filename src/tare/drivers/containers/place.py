@@ -204,7 +204,7 @@ class Container(Limits):
     def covered(self, root: Root) -> Root:
         """The root with nothing in the files that are hidden, and with those that are taken from elsewhere."""
         other = Path("/") if self.taken_from is None or not self.taken else roots.unpacked(self.taken_from).root
-        taken = {path: other / path.lstrip("/") for path in self.taken}
+        taken = {path: roots.inside(other, path) for path in self.taken}
         sources = {path: str(source) if source.exists() else "/dev/null" for path, source in taken.items()}
         hidden = dict.fromkeys(self.hidden, "/dev/null")
         return replace(root, binds=[*root.binds, *(Bind(s, path) for path, s in {**sources, **hidden}.items())])

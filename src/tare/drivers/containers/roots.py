@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath
@@ -113,24 +113,69 @@ def unpacked(reference: str) -> Unpacked:
     return found
 
 
+_PROGRAMS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 _MADE = ("/etc/hosts", "/etc/hostname", "/etc/resolv.conf")  # by each engine, for each container
 
 
 def differing(paths: Iterable[str], ours: Path, theirs: Path) -> list[str]:
-    """Those of these files that are not the same in two roots, or in one of them only."""
-    return sorted(path for path in paths if path not in _MADE and _differs(path, ours, theirs))
+    """Those of these files that are not the same in two roots, or in one of them only, by the names that programs use:
+    a library by the link to it, which names another version on the other side.
+    """
+    names = {*paths, *_links_between({*paths}, ours, theirs)} - {*_MADE}
+    found: dict[tuple[str, ...], str] = {}  # where a name leads in both roots: one name of several
+    for name in sorted(name for name in names if _differs(name, ours, theirs)):
+        found.setdefault(tuple(f"/{inside(root, name).relative_to(root)}" for root in (ours, theirs)), name)
+    behind_links = {file for files, name in found.items() for file in files if file != name}
+    return [name for name in found.values() if name not in behind_links]
 
 
-def _differs(path: str, ours: Path, theirs: Path) -> bool:
-    one, other = (root.resolve() / path.lstrip("/") for root in (ours, theirs))
+def _differs(name: str, ours: Path, theirs: Path) -> bool:
     try:
-        if one != one.resolve() or other != other.resolve():
-            return False  # behind a link, which leads elsewhere from here
+        one, other = inside(ours, name), inside(theirs, name)
         if one.is_file() and other.is_file():
             return not filecmp.cmp(one, other, shallow=False)
         return one.is_file() or other.is_file()
     except OSError:  # not for us to read: nothing is known of it
         return False
+
+
+def inside(root: Path, name: str) -> Path:
+    """Where a file lies of this name inside a root, whose links lead from its own top."""
+    found, waiting = PurePosixPath("/"), [*PurePosixPath(name).parts[:0:-1]]
+    for _ in range(1000):  # links may go round
+        if not waiting:
+            break
+        step = waiting.pop()
+        found = found.parent if step == ".." else found / step
+        here = root / str(found).lstrip("/")
+        if here.is_symlink():
+            link = PurePosixPath(here.readlink())
+            waiting += [part for part in link.parts[::-1] if part != "/"]
+            found = PurePosixPath("/") if link.is_absolute() else found.parent
+    return root / str(found).lstrip("/")
+
+
+def _links_between(paths: Set[str], *roots: Path) -> set[str]:
+    """The links beside these files, and among programs, that lead to one of them wherever they lead."""
+    folders = {*_PROGRAMS, *(path.rpartition("/")[0] for path in paths)}
+    return {
+        link
+        for root in roots
+        for folder in folders
+        for link in _links(root, folder)
+        if all(_leads_to(paths, each, link) for each in roots)
+    }
+
+
+def _links(root: Path, folder: str) -> list[str]:
+    try:
+        return [f"{folder}/{each.name}" for each in os.scandir(inside(root, folder)) if each.is_symlink()]
+    except OSError:
+        return []
+
+
+def _leads_to(paths: Set[str], root: Path, link: str) -> bool:
+    return f"/{inside(root, link).relative_to(root)}" in paths
 
 
 def _kept(image_id: str) -> Unpacked | None:
