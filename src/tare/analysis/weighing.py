@@ -59,7 +59,7 @@ from tare.analysis.table import (
     with_error_rates,
     with_joined,
 )
-from tare.analysis.work import Work, like_work, with_doubts
+from tare.analysis.work import Work, like_rows, like_work, with_doubts
 from tare.base.declare import Group, Role, before
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
@@ -310,6 +310,8 @@ def weigh_table(
     if rises is not False:
         rows, value = with_error_rates(rows, value)
         rises = rises if value == asked else None
+    by_errors, columns = value != asked, read_table(path).columns
+    rows, value, work = like_rows(rows, columns, column, value)
     values = measurements(rows, label, value)
     places = run_order(path, order)
     values = [replace(each, place=at) for each, at in zip(values, places, strict=True)] if places else values
@@ -322,8 +324,7 @@ def weigh_table(
             base, family = _family_within(values, read_table(path), within, by, against)
             found = judge(family, margin=allowed, metric=value, rises=rises)
             named = [level for level in dict.fromkeys(label_column(read_table(path), by)) if level != base]
-        columns = read_table(path).columns
-        found = [with_doubts(each, values, columns) for each in found]
+        found = [work.on(with_doubts(each, values, columns)) for each in found]
     except StudyError as error:
         raise StudyError(f"{name}, column {by!r}: {error}") from None
     drifted = drift(values)
@@ -336,7 +337,7 @@ def weigh_table(
         comparisons=tuple(found),
         outliers=tuple(marked_outliers(rows, label, value)),
         notes=(
-            *([sentences.by_error_rate(asked)] if value != asked else []),
+            *([sentences.by_error_rate(asked)] if by_errors else []),
             *loud_levels(values),
             *([drifted] if drifted else []),
         ),

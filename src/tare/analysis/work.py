@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from statistics import median
 from typing import Any, TypeGuard
@@ -21,12 +22,13 @@ from typing import Any, TypeGuard
 from tare.analysis.compare import compare
 from tare.analysis.labels import Namer, make_labels, signature, text
 from tare.analysis.model import Comparison, Measurement, is_amount, kind_of, words_of
+from tare.analysis.observations import number
 from tare.analysis.selection import Selection
 from tare.base.declare import before, declared
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
-from tare.base.text import effect_text, metric_name, share_text
-from tare.records.model import Record, grouped, varied
+from tare.base.text import effect_text, has_unit, metric_name, share_text
+from tare.records.model import Record, TrialRow, grouped, varied
 
 # Settings of the work of a step, by the words of the last part of their name. How many samples a step has is known of
 # the first three alone.
@@ -53,8 +55,13 @@ Settings = Mapping[str, Any]
 
 
 def per_sample(metric: str) -> str | None:
-    """The metric that it is for one sample; None where it is not of a step, or nobody has declared that."""
-    return known.sample or None if (known := declared(metric)) is not None else None
+    """What a figure of a step is called for one sample: as declared, else by its name; None where it is no amount."""
+    if (known := declared(metric)) is not None and known.sample:
+        return known.sample
+    if not is_per_step(metric) or not is_amount(metric):
+        return None
+    name, _, unit = metric.rpartition("_")
+    return f"{name}_sample_{unit}" if has_unit(metric) else f"{metric}_per_sample"
 
 
 def is_per_step(metric: str) -> bool:
@@ -167,7 +174,7 @@ class Work:
 def like_work(selected: Selection) -> tuple[Selection, Work]:
     """The selection with a figure per sample where sides differ in the samples of a step; else why it is refused.
 
-    A metric that the caller or the study names is compared as it is, with a note.
+    One of several tenants that the caller or the study names is compared as it is, with a note: its step is asked for.
     """
     cells: dict[str, list[Settings]] = {}
     for record in selected.used:
@@ -175,13 +182,46 @@ def like_work(selected: Selection) -> tuple[Selection, Work]:
     unlike = {name: values for held in cells.values() for name, values in unlike_work(held).items()}
     if not unlike or selected.against is None or not is_per_step(selected.metric):
         return selected, Work()
-    if selected.request.metric is not None:
+    if selected.request.metric is not None and _of_tenants(unlike):
         return selected, Work((as_requested_note(selected.metric, unlike),))
     name = per_sample(selected.metric)
     if name is None or not is_counted(unlike) or any(samples_of(record.settings) is None for record in selected.used):
         return selected, Work((refused_note(selected.metric, unlike),), refused=True)
     used = tuple(with_per_sample(record, selected.metric, name) for record in selected.used)
     return replace(selected, used=used, metric=name), Work((per_sample_note(name, unlike),))
+
+
+def like_rows(rows: list[TrialRow], columns: Columns, by: str, metric: str) -> tuple[list[TrialRow], str, Work]:
+    """The same of a table's rows, whose levels are in `by`: the rows, what is compared of them, and what is said."""
+    levels = grouped(range(len(rows)), lambda row: rows[row].settings[by])
+    works = unlike_work({name: cells[row] for name, cells in columns.items()} for row in range(len(rows)))
+    unlike = {
+        name: values
+        for name, values in works.items()
+        if len({_shares(columns[name][row] for row in its) for its in levels.values()}) > 1
+    }
+    if not unlike or not is_per_step(metric) or _of_tenants(unlike):
+        return rows, metric, Work()
+    samples = [
+        samples_of({name: number(cells[row] or "") for name, cells in columns.items() if _kind(name)})
+        for row in range(len(rows))
+    ]
+    name = per_sample(metric)
+    if name is None or not is_counted(unlike) or None in samples:
+        return rows, metric, Work((refused_note(metric, unlike),), refused=True)
+    counted = zip(rows, samples, strict=True)
+    used = [replace(row, metrics={name: row.metrics[metric] / (count or 1.0)}) for row, count in counted]
+    return used, name, Work((per_sample_note(name, unlike),))
+
+
+def _of_tenants(unlike: Iterable[str]) -> bool:
+    return any(_kind(name) == "tenants" for name in unlike)
+
+
+def _shares(cells: Iterable[object]) -> frozenset[tuple[object, Fraction]]:
+    """Each value and its share of all."""
+    counts = Counter(cells)
+    return frozenset((value, Fraction(n, counts.total())) for value, n in counts.items())
 
 
 def need_like_work(rows: Sequence[Any], figures: Sequence[str], source: object, *, per_job: bool = False) -> list[str]:

@@ -17,7 +17,7 @@ from tare.analysis.compare import more_far_off
 from tare.analysis.model import direction_of
 from tare.analysis.sentences import contrast_sentence, interaction_sentence, verdict_word, weighing_json
 from tare.analysis.weighing import is_enough, weigh, weigh_table
-from tare.analysis.work import _kind, is_counted, is_per_step, need_like_work, samples_of, unlike_work
+from tare.analysis.work import _kind, is_counted, is_per_step, need_like_work, per_sample, samples_of, unlike_work
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.records.model import Record, TrialRow
@@ -464,14 +464,32 @@ def test_another_resolution_is_not_compared_and_the_gate_says_why():
     assert "differ in the work of a step" in reason.sentence
 
 
-def test_a_metric_that_is_named_is_compared_as_it_is_with_a_note():
+def test_a_metric_of_a_step_that_is_named_is_per_sample_too():
     found = weigh(FakeStore(batches({16: 0.0, 64: 0.0})), by="batch", metric="step_s")
 
-    assert found.comparisons[0].effect == pytest.approx(3.0, abs=0.2)
-    assert "compare.unlike-work" in [note.code for note in found.comparisons[0].notes]
-    from tare.report.text.verdict import verdict_text
+    assert found.metric == "sample_s"
+    assert found.comparisons[0].effect == pytest.approx(0.0, abs=0.05)  # not +300 %
+    assert "compare.per-sample" in [note.code for note in found.comparisons[0].notes]
 
-    assert "slower (unlike work)" in verdict_text(found, 100)
+
+@pytest.mark.parametrize(
+    ("metric", "name"),
+    [("step_s", "sample_s"), ("forward_s", "forward_sample_s"), ("step_ms", "step_ms_per_sample"),
+     ("epoch_s", None), ("steps_at_once", None), ("sample_s", None), ("wall_s", None)],
+)  # fmt: skip
+def test_a_figure_of_a_step_has_a_name_for_one_sample(metric, name):
+    assert per_sample(metric) == name
+
+
+def test_a_named_step_of_several_tenants_is_compared_as_it_is_with_a_note():
+    records = [
+        replace(each, settings={**each.settings, "workload.tenants": 1 if each.settings["platform"] == "bare" else 4})
+        for each in trials()
+    ]
+    mixed = [replace(each, settings={**each.settings, "platform": "bare"}) for each in records]
+    (found,) = weigh(FakeStore(mixed), by="tenants", metric="step_s").comparisons
+
+    assert found.metric == "step_s" and "compare.unlike-work" in codes(found)
 
 
 def test_no_configuration_is_chosen_by_the_step_of_unlike_work():
@@ -518,14 +536,15 @@ def test_the_smaller_work_is_not_recommended_under_any_of_its_names(name):
         need_like_work(rows, ["step_s"], "mine.csv")
 
 
-@pytest.mark.parametrize("name", ["train_batch_size", "max_seq_length"])
-def test_levels_that_are_unlike_work_themselves_are_marked(tmp_path, name):
-    rows = [f"{block},{value},{value * (1 + block / 500)}" for block in range(8)
+@pytest.mark.parametrize(("name", "effect"), [("train_batch_size", 0.0), ("max_seq_length", None)])
+def test_levels_that_are_unlike_work_themselves_are_per_sample_or_marked(tmp_path, name, effect):
+    rows = [f"{block},{value},{value * (1 + block / 500 + value / 1e6)}" for block in range(8)
             for value in ((16, 64), (64, 16))[block % 2]]  # fmt: skip
     path = tmp_path / "mine.csv"
     path.write_text("\n".join([f"run,{name},step_s", *rows]))
     (found,) = weigh_table(path, by=name, value="step_s", block="run").comparisons
-    assert "unlike work" in sentences.verdict_phrase(found)
+    assert found.effect == (None if effect is None else pytest.approx(effect, abs=0.001))
+    assert ("unlike work" in sentences.verdict_phrase(found)) == (effect is None)
 
 
 @pytest.mark.parametrize(
@@ -723,8 +742,24 @@ def test_copied_rows_are_no_trials(tmp_path):
     assert [reason.code for reason in gate(weighing, 0.05).reasons] == ["gate.doubtful"]
 
 
-@pytest.mark.parametrize(("metric", "said"), [("step_s", "of one step"), ("ms", "not known to be of equal work"),
-                                              ("sample_s", None)])  # fmt: skip
+def test_a_table_whose_sides_differ_in_batch_is_compared_per_sample(tmp_path):
+    path = made_table(tmp_path, "step_ms", lambda side: 3.0 if side == "docker" else 1.0,
+                      batch={"bare": 16, "docker": 64})  # fmt: skip
+    (found,) = of_table(path, "step_ms").comparisons
+
+    assert (found.metric, found.verdict) == ("step_ms_per_sample", "faster")
+    assert found.effect == pytest.approx(3 / 4 - 1, abs=0.05) and "compare.per-sample" in codes(found)
+
+
+def test_a_table_whose_sides_differ_in_resolution_is_not_compared(tmp_path):
+    path = made_table(tmp_path, "step_ms", lambda side: 3.0 if side == "docker" else 1.0,
+                      pixels={"bare": 32, "docker": 64})  # fmt: skip
+    (found,) = of_table(path, "step_ms").comparisons
+
+    assert (found.effect, found.verdict) == (None, "cannot_tell") and "compare.unlike-work" in codes(found)
+
+
+@pytest.mark.parametrize(("metric", "said"), [("ms", "not known to be of equal work"), ("sample_s", None)])
 def test_a_table_whose_sides_differ_in_batch_says_so(tmp_path, metric, said):
     path = made_table(tmp_path, metric, lambda side: 3.0 if side == "docker" else 1.0,
                       batch={"bare": 16, "docker": 64}, image={"bare": "-", "docker": "x:1"})  # fmt: skip
