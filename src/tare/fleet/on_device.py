@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from tare.fleet.lean_host import BEATS_UNHEARD, LeanHost, LeanSampler, opened
 from tare.fleet.local import Outcome, Watcher, put_back_all, run_study
 from tare.fleet.readiness import Eligibility
 from tare.fleet.ssh import Unreachable
-from tare.parts.protocols import Part
+from tare.parts.protocols import Part, Probe
 from tare.plan.check import MissingParts, ObstacleCheck, check, parts_of
 from tare.plan.matrix import Cell, Trial, cells
 from tare.records.store import Store
@@ -38,18 +38,12 @@ from tare_inside.jobs import may_pass, users_own
 
 # One trial on a device without tare: the engine runs here, the job, the sampler and the lock are there.
 
-READABLE = (
-    "cgroup", "cpu", "disk", "frequency", "memory", "power_rails", "power_rapl", "temperature", "thermal",
-)  # fmt: skip
-"""Probes that read files and nothing else, each time the same ones."""
-
 _ENDS_WITHIN_S = 30.0  # an agent whose line broke: to notice it, and to clean up
 _NEEDS_TARE = "needs tare on the device ({why}): put it there, and name its Python as `tare`."
-# By kind: what a lean device can be asked for, and why nothing else.
-_LEAN: Mapping[str, tuple[Collection[str], str]] = {
-    "platform": (("bare",), "a lean device runs `bare` only"),
-    "control": ((), "nothing would restore it if the connection broke"),
-    "probe": (READABLE, "it is more than files to read"),
+_WHY_NOT_LEAN = {
+    "platform": "a lean device runs `bare` only",
+    "control": "nothing would restore it if the connection broke",
+    "probe": "it is more than files to read",
 }
 
 
@@ -87,7 +81,7 @@ class LeanObstacleCheck(ObstacleCheck):
         self._there = host
 
     def look(self, kind: str, part: Part) -> tuple[Ruling, ...]:
-        if why := _why_not_lean(kind, part.part_name()):
+        if why := _why_not_lean(kind, part):
             return (obstacle("needs.full-device", why),)
         found = super().look(kind, part)
         if self._there.gone:  # or a broken line would pass for all that the device lacks
@@ -102,16 +96,16 @@ def obstacles_there(study: Study, cells: Sequence[Cell], host: LeanHost) -> Sequ
 
 def _not_lean(cells: Sequence[Cell]) -> list[Ruling]:
     """What only tare on the device itself can do."""
-    named = {
-        "platform": {part.part_name() for cell in cells for tenant in cell.everyone() for part in tenant.platforms},
-        "control": {part.part_name() for cell in cells for part in cell.controls},
-        "probe": {part.part_name() for cell in cells for part in cell.probes},
+    named: dict[str, dict[str, Part]] = {
+        "platform": {part.part_name(): part for cell in cells for each in cell.everyone() for part in each.platforms},
+        "control": {part.part_name(): part for cell in cells for part in cell.controls},
+        "probe": {part.part_name(): part for cell in cells for part in cell.probes},
     }
-    wanted = [(kind, name) for kind, names in named.items() for name in sorted(names)]
     reported = [
         Ruling("needs.full-device", "obstacle", f"{kind} {name}", f"{kind} {name} {why}")
-        for kind, name in wanted
-        if (why := _why_not_lean(kind, name))
+        for kind, parts in named.items()
+        for name in sorted(parts)
+        if (why := _why_not_lean(kind, parts[name]))
     ]
     if any(len(cell.everyone()) > 1 for cell in cells):
         sentence = f"tenants {_NEEDS_TARE.format(why='a lean device runs one workload at a time')}"
@@ -119,10 +113,10 @@ def _not_lean(cells: Sequence[Cell]) -> list[Ruling]:
     return reported
 
 
-def _why_not_lean(kind: str, name: str) -> str:
+def _why_not_lean(kind: str, part: Part) -> str:
     """Why only tare on the device itself can do this; empty where the device has to be asked."""
-    can, why = _LEAN.get(kind, ((name,), ""))
-    return "" if name in can else _NEEDS_TARE.format(why=why)
+    on_lean = part.part_name() == "bare" or (isinstance(part, Probe) and part.reads_files_only)
+    return "" if on_lean or kind not in _WHY_NOT_LEAN else _NEEDS_TARE.format(why=_WHY_NOT_LEAN[kind])
 
 
 def no_room_there(host: LeanHost) -> list[Ruling]:

@@ -326,6 +326,8 @@ class Probe(Part):
     """The channels that it has everywhere, for the reference; a feed has those of its machine."""
     may_block: ClassVar[bool] = True
     """Whether a read can take long or hang, as hardware may: then it is read in a thread of its own."""
+    reads_files_only: ClassVar[bool] = False
+    """Whether it reads files and nothing else, each time the same ones: then it works on a lean device too."""
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:

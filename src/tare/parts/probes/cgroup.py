@@ -240,6 +240,7 @@ def switches(status: str) -> tuple[int, int]:
 class Cgroup(Probe):
     """The workload's cgroup, versions 1 and 2, and hybrids of them."""
 
+    reads_files_only = True
     scoped = True
     may_block = False  # counters in the kernel's memory
 

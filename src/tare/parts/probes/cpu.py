@@ -42,6 +42,7 @@ _COUNTS = (
 class Cpu(Probe):
     """CPU time of the device by kind, context switches, and how long tasks waited for a core."""
 
+    reads_files_only = True
     may_block = False  # counters in the kernel's memory
 
     per_core: bool = False
@@ -126,6 +127,7 @@ _ANSWER_S = 3.0
 class Frequency(Probe):
     """The clock of each core, and on a Jetson those of GPU and memory (NVIDIA cards: the probe `gpu`)."""
 
+    reads_files_only = True
     period: PositiveSeconds = 0.5
     """How often they are read; asking may wake an idle core."""
 

@@ -52,6 +52,7 @@ _COUNTS = (
 class Memory(Probe):
     """Memory, page cache, faults and swapping of the whole device."""
 
+    reads_files_only = True
     may_block = False  # counters in the kernel's memory
 
     def obstacles(self, host: Host) -> list[Ruling]:
@@ -186,6 +187,7 @@ _SCALES = [scale for *_, scale in _COLUMNS]
 class Disk(Probe):
     """Requests, bytes, queue and busy time of each whole block device; an emulated medium is called `storage`."""
 
+    reads_files_only = True
     may_block = False  # counters in the kernel's memory
 
     devices: tuple[str, ...] | None = None

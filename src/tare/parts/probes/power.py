@@ -35,6 +35,7 @@ _ANSWER_S = 3.0  # for the monitors of a whole board, and for the first line of 
 class PowerRails(Probe):
     """Power of each rail of a Jetson, and of its module where it is known which rails make it up."""
 
+    reads_files_only = True
     period: PositiveSeconds = 0.1
     """How often the rails are read; the monitors themselves give a new value every few milliseconds to a second."""
 
@@ -223,6 +224,8 @@ class Zone(NamedTuple):
 
 class PowerRapl(Probe):
     """Energy of each package of the processor and of its parts, and their sum, from the first reading on."""
+
+    reads_files_only = True
 
     def obstacles(self, host: Host) -> list[Ruling]:
         zones = zones_of(host)

@@ -33,6 +33,7 @@ _ANSWER_S = 3.0
 class Temperature(Probe):
     """Temperature of each thermal zone. With it in a study, a trial starts as warm as the first one did."""
 
+    reads_files_only = True
     period: PositiveSeconds = 1.0
     """How often they are read."""
     wait: Seconds = 120.0
@@ -92,6 +93,7 @@ _HARMLESS = ("fan", "tcc offset", "intel_powerclamp", "lcd", "charger")
 class Thermal(Probe):
     """Throttle counts of the cores, states of cooling devices, over-current events and critical alarms."""
 
+    reads_files_only = True
     period: PositiveSeconds = 1.0
     """How often they are read."""
 
