@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tare.base.declare import Metric, can_be_declared
+from tare.base.declare import Metric, before, can_be_declared
 from tare.base.units import LONGEST_WORDS, Channel, Take
 from tare.figures.evidence import Evidence
 from tare.figures.power_series import Span, Values, span_of
@@ -15,9 +15,10 @@ _WORDS: dict[Take, str] = {"mean": "mean {}", "max": "highest {}", "rate": "{} p
 _OF_COUNTERS: frozenset[Take] = frozenset({"rate"})
 
 
-def declared_metrics(channels: Iterable[Mapping[str, Any]]) -> dict[str, Metric]:
-    """Name -> the metric, of all that the channels of a trial are declared to give."""
-    return {metric.name: metric for _, _, metric in _taken(channels)}
+def declared_metrics(channels: Iterable[Mapping[str, Any]], reported: Iterable[Metric] = ()) -> dict[str, Metric]:
+    """Name -> the metric, of all that the channels of a trial are declared to give, and its workload to report."""
+    told = (*reported, *(metric for _, _, metric in _taken(channels)))
+    return {metric.name: metric for metric in told if metric.name not in before().metrics}
 
 
 def channel_metrics(evidence: Evidence, steps: Steps | None) -> dict[str, float]:

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from tare.base.declare import Metric
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, Job, Scope, Site
 from tare.base.ledger import ledger
@@ -406,6 +407,9 @@ class Workload(Part):
     """What its program may report of itself beside its steps: `outcome` and, in it, `metrics` and `load`; the
     `software` it ran with; marks called `settling` and `gpu_window`. Nothing for programs of the user's: what they
     write is a claim."""
+
+    METRICS: ClassVar[tuple[Metric, ...]] = ()
+    """What those of its `metrics` are called for which tare has no words: sealed with each trial that has them."""
 
     rehearsed: ClassVar[bool] = False
     """Whether a study tries it once on each platform before the blocks unless it says otherwise: the user's programs,

@@ -559,7 +559,8 @@ def _conclude(trial: Trial, state: TrialState, draft: Record) -> Record:
         state.facts |= {"energy": energy.facts} if energy.facts else {}  # before the verdict, whose rules read it
     verdict = judge(trial, state, steps)
     title = trial.cell.workload.title()
-    metrics, declared = figures(state, steps, energy), declared_metrics(state.channels)
+    metrics = figures(state, steps, energy)
+    declared = declared_metrics(state.channels, trial.cell.workload.METRICS)
     state.facts |= facts_of_steps(steps, state.facts)
     facts = {**state.facts, "title": title, "outcome": state.outcome, "thresholds": THRESHOLDS.as_json()}
     if state.sampler is not None:

@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tare.base import declare
+from tare.base.declare import Metric, learn, learnt
 from tare.figures.rederive import SealedEvidence, figures, needs_all_readings
 from tare.figures.series import channel_metrics, declared_metrics
 from tare.figures.steps import SLICES, TURNS, steps_from
+from tare.parts.find import find, names
 from tare.parts.protocols import Mark
 
 S = 10**9
@@ -49,6 +52,20 @@ def test_the_metrics_are_declared_as_their_channel_is():
         "board.fan_hz.max": {"words": "highest speed of the fan", "unit": "Hz", "better": "neutral"},
         "board.air.rate": {"words": "board air per second", "unit": "W", "better": "higher"},
     }
+
+
+def test_what_a_workload_reports_is_declared_too_but_for_what_tare_has_words_for():
+    own = Metric(name="words_per_s", words="words per second", unit="1/s", better="higher")
+    taken = Metric(name="step_s", words="nothing", unit="J")
+    assert declared_metrics([], (own, taken)) == {"words_per_s": own}
+
+
+@pytest.mark.parametrize("name", names("workloads"))
+def test_a_workload_declares_what_a_record_can_hold_and_tare_has_no_words_for(name, monkeypatch):
+    monkeypatch.setattr(declare, "_learnt", {})
+    metrics = find("workloads", name).METRICS
+    learn({each.name: each.as_json() for each in metrics})
+    assert [learnt(each.name) for each in metrics] == list(metrics)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, field_validator
 
+from tare.base.declare import Metric
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds
@@ -156,6 +157,13 @@ _ITEMS = 64  # of synthetic data, by default
 
 class LoadGen(ServingWorkload):
     """Let MLCommons LoadGen ask, as in MLPerf, and compare its figures with ours from end to end."""
+
+    METRICS = (
+        Metric(name="end_to_end_s", words="mean latency from end to end", unit="s", better="lower"),
+        Metric(name="loadgen_mean_s", words="mean latency by LoadGen", unit="s", better="lower"),
+        Metric(name="loadgen_gap_s", words="latency that LoadGen does not count", unit="s", better="lower"),
+        Metric(name="loadgen_samples_per_s", words="samples per second by LoadGen", unit="1/s", better="higher"),
+    )
 
     application: str | None = "image"
     """The application that answers: image, speech, question, recommendation."""
