@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tare.analysis.cells import WORKERS
 from tare.base import rooms
 from tare.base.declare import Role
 from tare.base.text import FIRST_EPOCH
@@ -71,7 +72,7 @@ def _per_step(marks: Marks, name: str) -> tuple[Numbers, Seconds]:
 SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, or what it leaves out, in words
 AT_PEAK = 0.95  # the paper's "static": within 95 % of nominal
 LEAST_READINGS = 5  # of power in an epoch, for its mean
-_WORKERS, _DEVICE = "workload.workers", "workload.device"
+_DEVICE = "workload.device"
 _WITHOUT_START = "the first mini-batch of epoch 0 left out: it waits for the start of the workers"
 _START_AS_OTHERS = (
     "the first mini-batch of epoch 0 counted as the mean of the others: it waits for the start of the workers"
@@ -221,7 +222,7 @@ def _early_mean(mark: str, beside: TrialData) -> Found | None:
     """The mean of epoch 0; where it has workers, without the first fetch, which holds their start."""
     if beside.warm_up is None:
         return None
-    has_workers = (beside.record.settings.get(_WORKERS) or 0) > 0
+    has_workers = (beside.record.settings.get(WORKERS) or 0) > 0
     value = early_mean_s(beside.marks, mark, beside.warm_up, without=1 if has_workers else 0)
     return None if value is None else Found(value, _WITHOUT_START if has_workers else "")
 
@@ -237,7 +238,7 @@ def _first_epoch(mark: str, beside: TrialData) -> Found | None:
     seconds = () if beside.warm_up is None else epoch_seconds(beside.marks, mark)
     if not seconds or beside.warm_up is None:
         return None
-    if not (beside.record.settings.get(_WORKERS) or 0):
+    if not (beside.record.settings.get(WORKERS) or 0):
         return Found(seconds[0])
     mean_s = early_mean_s(beside.marks, _STEP if mark == _EPOCH else mark, beside.warm_up, without=1)
     return None if mean_s is None else Found(mean_s * beside.warm_up, _START_AS_OTHERS)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tare.analysis import sentences
-from tare.analysis.cells import Cells
+from tare.analysis.cells import CACHE, Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.contrast import contrasts, of_processors, tested_family
 from tare.analysis.hidden import doubts, dropped_notes, interactions, withhold
@@ -126,7 +126,7 @@ def _difference(metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -
 
 
 METRIC = Role.STALL_MEAN.metric  # a mean: what a stall costs a step, whether it comes in every step or in one of four
-_SOURCE, _CACHE = "workload.source", "control.page_cache.state"
+_SOURCE = "workload.source"
 _KINDS = {("memory", "warm"): "synthetic", ("disk", "warm"): "cached", ("disk", "cold"): "cold"}
 
 
@@ -139,7 +139,7 @@ def stall_parts(records: Sequence[Record]) -> str | None:
         return None
     stalls_s: dict[str, dict[int, float]] = {}
     for record in records:
-        kind = _KINDS.get((str(record.settings.get(_SOURCE)), str(record.settings.get(_CACHE))))
+        kind = _KINDS.get((str(record.settings.get(_SOURCE)), str(record.settings.get(CACHE))))
         if kind is not None and not record.twin and METRIC in record.metrics:
             stalls_s.setdefault(kind, {})[record.block] = record.metrics[METRIC]
     blocks = set.intersection(*(set(stalls_s.get(kind, {})) for kind in _KINDS.values()))
@@ -156,7 +156,7 @@ def stall_parts(records: Sequence[Record]) -> str | None:
 
 
 def _rest(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, str(value)) for name, value in settings.items() if name not in (_SOURCE, _CACHE)))
+    return tuple(sorted((name, str(value)) for name, value in settings.items() if name not in (_SOURCE, CACHE)))
 
 
 def _told(estimate: Estimate) -> str:

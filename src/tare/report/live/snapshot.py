@@ -24,7 +24,7 @@ from tare.base.rulings import read_rulings
 from tare.base.sides import is_rehearsal
 from tare.base.text import count_text, duration_text, safe_text
 from tare.records.creation import is_held
-from tare.records.model import FINISHED, USABLE, Record, State
+from tare.records.model import DEVICE, FINISHED, TYPE, USABLE, Record, State
 from tare.records.schema import LEDGER_FILE
 from tare.records.store import Store
 from tare.report.live.running import device_rows, running_trial
@@ -127,7 +127,7 @@ def _plans(
     for row in planned:
         settings = row.get("settings", {})
         if "device" in settings:
-            plan = plans.setdefault(str(settings["device"]), _Plan(str(settings.get("device.type", ""))))
+            plan = plans.setdefault(str(settings[DEVICE]), _Plan(str(settings.get(TYPE, ""))))
             plan.total += 1
             plan.done += states.get(str(row.get("trial"))) in FINISHED
     for record in records:
