@@ -203,7 +203,8 @@ def json_schemas() -> dict[str, str]:
     count = {"type": "integer", "minimum": 0}
     shown: dict[str, dict[str, Any]] = {
         "compare": {
-            "comparisons": _array("Comparison"), "tested": _array("Comparison"), "interactions": _array("Interaction"),
+            "answer": {"type": "array", "items": _TEXT}, "comparisons": _array("Comparison"),
+            "tested": _array("Comparison"), "interactions": _array("Interaction"),
             "marked": _array("Marked"), "knees": {"type": "array", "items": _TEXT}, "gate": either,
         },
         "show": {"store": _TEXT, "trials": _array("Record"), "waiting": count, "damaged": count},

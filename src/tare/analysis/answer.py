@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from tare.analysis.model import Comparison, Weighing, Word
-from tare.analysis.sentences import begun, claim_of, contrast_sentence, plain_word, sign_within, verdict_doubts
+from tare.analysis.sentences import (
+    begun,
+    claim_of,
+    comparison_json,
+    contrast_sentence,
+    figures_of,
+    interaction_sentence,
+    plain_word,
+    sign_within,
+    verdict_doubts,
+)
 from tare.base.text import safe_text
 from tare.records.model import grouped
 
@@ -18,18 +29,21 @@ _WORKLOAD_AND_PLATFORM = re.compile(r"(.+) (?:in|on) (bare metal|\S+)")
 
 def answer(weighing: Weighing) -> str:
     """What was found, who is what; nothing where nothing is compared."""
+    return " ".join(sentences_of(weighing))
+
+
+def sentences_of(weighing: Weighing) -> Sequence[str]:
+    """The answer to the question of the study, else what each word of the contrasts says; the first is the headline."""
     found = weighing.comparisons
-    if not found:
-        return ""
-    if len(found) > 1:
-        return " ".join(_of_several(found))
+    if weighing.headline or len(found) != 1:
+        return weighing.headline or several_sentences(found)
     told = [contrast_sentence(found[0])]
     if doubts := _doubted(found):
         told = [f"{told[0].removesuffix('.')} ({'; '.join(doubts)})."]
     decided = [each for each in weighing.tested if each.verdict in ("slower", "faster")]
     for word, its in grouped(decided, lambda each: plain_word(each, each.verdict)).items():
         told.append(f"{word.capitalize()}: {', '.join(each.called for each in its)}.")
-    return " ".join(told)
+    return told
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,10 @@ def _common(several: Sequence[Sequence[str]]) -> list[str]:
     return [part for part in several[0] if all(part in parts for parts in several)]
 
 
-def _of_several(found: Sequence[Comparison]) -> list[str]:
+def several_sentences(found: Sequence[Comparison]) -> list[str]:
+    """A sentence for each word that the contrasts have; of one contrast with its figure."""
+    if len(found) < 2:
+        return [contrast_sentence(each) for each in found]
     names = names_of(found)
     called = dict(zip(((each.level, each.against) for each in found), names.rest, strict=True))
     told = []
@@ -79,9 +96,22 @@ def _of_several(found: Sequence[Comparison]) -> list[str]:
             its = some_names([called[each.level, each.against] for each in held])
             who, where = (names.subject, f" with {its}") if names.subject else (its, "")
             than = f" than {names.baseline}{where}"
-            several = not names.subject and len(held) > 1
-            told.append(f"{begun(_claim(held, who, than, several))} ({'; '.join([held[0].called, *_doubted(held)])}).")
+            several = is_plural(names.subject) if names.subject else len(held) > 1 or is_plural(its)
+            figures = f"{held[0].called} {range_text(held)}".strip()
+            told.append(f"{begun(_claim(held, who, than, several))} ({'; '.join([figures, *_doubted(held)])}).")
     return told
+
+
+def range_text(found: Sequence[Comparison]) -> str:
+    """`-10.3 % [-11.7, -8.0] to -9.4 % [-10.2, -8.6]`: the least and the most of the effects that have an interval."""
+    known = sorted((each for each in found if each.low is not None), key=lambda each: each.effect or 0.0)
+    return " to ".join(dict.fromkeys(figures_of(each) for each in (known[0], known[-1]))) if known else ""
+
+
+def is_plural(subject: str) -> bool:
+    """Whether a level is a number of things: `2 workers`."""
+    number = re.match(r"(\d[\d,.]*) [a-z]+s\b", subject)
+    return number is not None and number[1] != "1"
 
 
 def _claim(held: Sequence[Comparison], who: str, than: str, several: bool) -> str:
@@ -107,3 +137,18 @@ def some_names(names: Sequence[str]) -> str:
         return f"{between.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
     *first, last = names
     return f"{between.join(first)} and {last}" if first else last
+
+
+def weighing_json(weighing: Weighing) -> dict[str, Any]:
+    """What `tare compare --json` and `tare weigh --json` have of a weighing."""
+    return {
+        "answer": list(sentences_of(weighing)),
+        "comparisons": [comparison_json(each) for each in weighing.comparisons],
+        "tested": [comparison_json(each) for each in weighing.tested],
+        "interactions": [
+            {**asdict(each), "found": comparison_json(each.found), "sentence": interaction_sentence(each)}
+            for each in weighing.interactions
+        ],
+        "marked": [asdict(each) for each in weighing.marked],
+        "knees": list(weighing.knees),
+    }

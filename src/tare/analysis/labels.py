@@ -92,7 +92,8 @@ class Namer:
             self._texts |= {(name, one): short for one, short in zip(known, shortened(known, LONGEST), strict=True)}
 
     def words(self, settings: Settings) -> Words:
-        has_title = any("title" in before().setting(name).says and name in settings for name in self._names)
+        titles = [name for name in {*self._names, *settings} if "title" in before().setting(name).says]
+        has_title = any(name in self._names for name in titles) and any(name in settings for name in titles)
         title, options = self._title(settings) if has_title else ("", ())
         told = set(before().saying("title") if title else ()) | {"platform"}
         if LABEL in settings and any(name.startswith("workload.") for name in self._names):

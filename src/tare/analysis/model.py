@@ -402,6 +402,7 @@ class Weighing:
     facts: Mapping[str, Any] = field(default_factory=dict)  # of the device, from the first record
     unit: str = STEP  # what a step is for people: a step, a request, a token
     knees: tuple[str, ...] = ()  # of servers at several rates: up to which one each keeps up
+    headline: tuple[str, ...] = ()  # the answer to the question of the study, where its contrasts alone are not that
 
     @property
     def called(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median
 from typing import Any
@@ -17,7 +17,7 @@ from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
 from tare.analysis.sentences import stands_out
 from tare.analysis.statistics import median_estimate, outliers
-from tare.base.declare import Group, Role
+from tare.base.declare import Group, Role, before
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
 from tare.base.text import natural_key, unit_of
@@ -58,6 +58,7 @@ class Request:
     listed: tuple[str, ...] = ()  # the levels of the factor in the order of the study file
     rises: bool | None = None  # the caller's statement that more of the metric is better; None: its name decides
     cpu_time: bool = False  # the study declares that CPU time is judged too
+    question: Mapping[str, Any] = field(default_factory=dict)  # of the study, unless the caller asks another
 
     @property
     def alpha(self) -> float:
@@ -97,7 +98,13 @@ def request(
         listed=tuple(listed_levels(study, factor)),
         rises=rises,
         cpu_time=_mapping(study.get("design")).get("cpu_time") is True,
+        question=_question(study) if (metric, by, against) == (None, None, None) else {},
     )
+
+
+def _question(study: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the study asks; of a store from before studies said so, what is declared of its name."""
+    return _mapping(study.get("question")) or before().questions.get(str(study.get("study")), {})
 
 
 def listed_levels(study: Mapping[str, Any], by: str) -> list[str]:

@@ -6,12 +6,12 @@ The terminal, the report and `--json` print these sentences and make none of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from tare.analysis.cells import KEPT_BACK
-from tare.analysis.model import Comparison, Direction, Interaction, Marked, Weighing, Word, direction_of, kind_of
+from tare.analysis.model import Comparison, Direction, Interaction, Marked, Word, direction_of, kind_of
 from tare.analysis.statistics import FLOOR
 from tare.base.declare import Role
 from tare.base.rulings import Ruling
@@ -746,18 +746,4 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "phrase": verdict_phrase(comparison),
         "sentence": answer_sentence(comparison),
         "reading": verdict_reading(comparison),
-    }
-
-
-def weighing_json(weighing: Weighing) -> dict[str, Any]:
-    """What `tare compare --json` and `tare weigh --json` have of a weighing."""
-    return {
-        "comparisons": [comparison_json(each) for each in weighing.comparisons],
-        "tested": [comparison_json(each) for each in weighing.tested],
-        "interactions": [
-            {**asdict(each), "found": comparison_json(each.found), "sentence": interaction_sentence(each)}
-            for each in weighing.interactions
-        ],
-        "marked": [asdict(each) for each in weighing.marked],
-        "knees": list(weighing.knees),
     }

@@ -12,6 +12,7 @@ from tare.analysis import sentences
 from tare.analysis.cells import CACHE, Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.contrast import contrasts, of_processors, tested_family
+from tare.analysis.forms import headline
 from tare.analysis.hidden import doubts, dropped_notes, interactions, withhold
 from tare.analysis.labels import text, workload_kind
 from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
@@ -247,7 +248,7 @@ def weigh(
     unshown = {selected.metric, *(each.metric for each in further), *(JUDGED if of.refused else ())}
     others, skipped = _beside(selected, work, unshown)
     stop_note, met = _stop_rule(selected, comparisons)
-    return Weighing(
+    weighing = Weighing(
         study=_study_name(store.study, selected.attempts),
         question=question(
             [each for each in selected.levels if each != selected.against],
@@ -284,6 +285,7 @@ def weigh(
         unit=selected.unit,
         knees=goal_sentence(records) if selected.metric == GOAL_RATE else knee_sentences(selected.attempts),
     )
+    return replace(weighing, headline=headline(asked, records, selected, weighing))
 
 
 def weigh_table(

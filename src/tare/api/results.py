@@ -169,7 +169,7 @@ class Result:
     @property
     def sentence(self) -> str:
         """The answer for people."""
-        from tare.analysis.sentences import weighing_json
+        from tare.analysis.answer import weighing_json
 
         return str(weighing_json(self.weighing)["comparisons"][self._place()]["sentence"])
 
@@ -203,7 +203,7 @@ class Result:
 
     def as_json(self) -> Mapping[str, Any]:
         """What `tare compare --json` prints."""
-        from tare.analysis.sentences import weighing_json
+        from tare.analysis.answer import weighing_json
 
         return weighing_json(self.weighing)
 

@@ -148,6 +148,7 @@ class Declared:
     parts: Mapping[str, Part]
     times: Mapping[str, str]  # what a step is, where it has another word -> what its time is called: "latency"
     channels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> words, group and rank
+    questions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of studies, by their names
 
     @cached_property
     def roles(self) -> dict[str, str]:
@@ -211,6 +212,7 @@ class Declared:
             parts={name: Part(**each) for name, each in data["parts"].items()},
             times=data["times"],
             channels=data.get("channels", {}),
+            questions=data.get("questions", {}),
         )
 
 

@@ -65,15 +65,15 @@ def command(
 
     tare compare before.json after.json
 
-    --json: {"comparisons": [{"metric", "level", "against", "effect", "low", "high", "verdict", "direction", "withheld",
-    "phrase", "sentence", "reading", ...}], "tested": [the same of the tail and the start-up], "interactions":
-    [{"factor", "level", "against", "here", "there", "found", "sentence"}], "marked": [{"level",
-    "suspect", "trials", "without"}], "knees": [a sentence on each server at several rates, or on the goal],
-    "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
+    --json: {"answer": [a sentence; the first is the headline], "comparisons": [{"metric", "level", "against", "effect",
+    "low", "high", "verdict", "direction", "withheld", "phrase", "sentence", "reading", ...}], "tested": [the same of
+    the tail and the start-up], "interactions": [{"factor", "level", "against", "here", "there", "found", "sentence"}],
+    "marked": [{"level", "suspect", "trials", "without"}], "knees": [a sentence on each server at several rates, or on
+    the goal], "gate": null or {"limit", "start_up", "passed", "reasons", "remarks"}}.
     """
     numpy_on_one_thread()
+    from tare.analysis.answer import weighing_json
     from tare.analysis.foreign import recognised_folder
-    from tare.analysis.sentences import weighing_json
     from tare.records.schema import is_store
 
     steps: list[Step] = []

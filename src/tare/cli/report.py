@@ -325,7 +325,7 @@ def _tell(
     as_json: bool, steps: Sequence[Step],
 ) -> None:  # fmt: skip
     """The verdict, where the report lies, and what else the study is good for."""
-    from tare.analysis.sentences import weighing_json
+    from tare.analysis.answer import weighing_json
 
     report = folder / REPORT
     if as_json:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -31,6 +31,7 @@ from tare.studies.model import (
     Compare,
     Design,
     Order,
+    Question,
     Repeat,
     Study,
 )
@@ -388,9 +389,18 @@ def _design() -> Schema:
                 "metric": {"type": "string"},
             }
         ),
+        "question": {**_question(), "description": "What the headline answers; by default what the levels cost."},
         "exclude": _or_list(selector, selector, least=0),
         "aa": {"type": "boolean", "default": True, "description": "Run the baseline twice in each block."},
     }
+
+
+def _question() -> Schema:
+    """The form of the answer, its metrics and its unit of work."""
+    forms = [*get_args(Question.model_fields["form"].annotation)]
+    metrics = {"type": "array", "items": {"type": "string"}}
+    fields = {"form": {"enum": forms, "default": "cost"}, "metrics": metrics, "per": {"const": "sample"}}
+    return _object({**fields, "published": {"type": "object", "additionalProperties": _SHARE}})
 
 
 def _kind(kind: Kind) -> Schema:

@@ -247,6 +247,23 @@ class Compare(BaseModel):
         return Selector(tuple(self.against.items()))
 
 
+class Question(BaseModel):
+    """What the study asks, from which its headline is made."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    form: Literal["cost", "best", "enough", "growth", "front", "prediction"]
+    metrics: tuple[Annotated[str, BeforeValidator(_metric)], ...] = ()
+    """The first decides; of a front each counts. Empty: the metric of the comparison."""
+    per: Literal["sample"] | None = None
+    """The unit of work: levels that differ in the batch are compared per sample."""
+    published: dict[str, OpenShare] | None = None
+    """Of a prediction: the mean error that the paper has, by figure."""
+
+    def as_plain(self) -> dict[str, Json]:
+        return _given(form=self.form, metrics=list(self.metrics) or None, per=self.per, published=self.published)
+
+
 def resolved(compare: Compare, factors: Factors) -> tuple[Compare, list[Complaint]]:
     """The comparison with its defaults filled in, and what is wrong with it."""
     against = compare.against
@@ -423,6 +440,7 @@ class Study(BaseModel):
     order: Order = Order()
     design: Design = Design()
     compare: Compare = Field(Compare(), validate_default=True)
+    question: Question | None = None  # None: what the levels cost
     exclude: Annotated[tuple[Selector, ...], PlainValidator(_exclusions)] = ()
     missing: Literal["refuse", "leave_out"] = "refuse"
     left_out: Annotated[tuple[Ruling, ...], PlainValidator(_left_out)] = ()
@@ -514,6 +532,7 @@ class Study(BaseModel):
             order=self.order.model_dump(),
             design=self.design.as_plain() or None,
             compare=self.compare.model_dump(exclude_none=True),
+            question=self.question.as_plain() if self.question is not None else None,
             exclude=[selector.plain() for selector in self.exclude],
             missing=None if self.missing == "refuse" else self.missing,
             left_out=[ruling.as_json() for ruling in self.left_out] or None,

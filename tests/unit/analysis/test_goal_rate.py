@@ -13,10 +13,10 @@ import pytest
 
 from analysis_figures import FakeStore, record
 from metered import kept
+from tare.analysis.answer import weighing_json
 from tare.analysis.compare import compare
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.resources.bottlenecks import by_goal, crossing, late_share
-from tare.analysis.sentences import weighing_json
 from tare.analysis.weighing import is_enough, weigh
 from tare.base.errors import StudyError
 from tare.cli.report import finish

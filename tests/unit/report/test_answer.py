@@ -22,7 +22,7 @@ def slower(level: str, against: str) -> Comparison:
         (
             ("docker, quota 2, shm 1g", "docker, quota 2"),
             ("docker", "docker"),
-            "docker, quota 2, shm 1g and docker, quota 2 are slower than docker (median step).",
+            "docker, quota 2, shm 1g and docker, quota 2 are slower than docker (median step +20.0 % [+10.0, +30.0]).",
         ),
         (("docker, quota 1", "docker, quota 2"), ("docker", "docker"), "quota 1 and quota 2 are slower than docker"),
         (
@@ -53,8 +53,8 @@ def test_contrasts_that_surely_differ_within_the_margin_are_not_the_same() -> No
     unsure = comparison("gvisor", low=-0.004)
 
     assert answer(weighing(comparisons=(*sure, unsure))) == (
-        "docker and runc are slower than bare, by less than the margin of 5 % (median step). "
-        "gvisor is the same as bare within 5 % (median step)."
+        "docker and runc are slower than bare, by less than the margin of 5 % (median step +1.6 % [+0.4, +2.9]). "
+        "gvisor is the same as bare within 5 % (median step +1.6 % [-0.4, +2.9])."
     )
 
 
@@ -65,5 +65,5 @@ def test_a_claim_of_unlike_work_says_so() -> None:
     both, some = (answer(weighing(comparisons=(one, other))) for other in (two, slower("batch 8", "bare")))
 
     assert answer(weighing(comparisons=(one,))).endswith("median step +20.0 % [+10.0, +30.0] (unlike work).")
-    assert both == "batch 4 and batch 8 are slower than bare (median step; unlike work)."
-    assert some == "batch 4 and batch 8 are slower than bare (median step; 1 of 2: unlike work)."
+    assert both == "batch 4 and batch 8 are slower than bare (median step +20.0 % [+10.0, +30.0]; unlike work)."
+    assert some == "batch 4 and batch 8 are slower than bare (median step +20.0 % [+10.0, +30.0]; 1 of 2: unlike work)."

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tare.analysis.answer import weighing_json
 from tare.analysis.model import Comparison
 from tare.analysis.resources.energy import EnergyDifference, energy_findings
 from tare.analysis.resources.tenants import sharing
-from tare.analysis.sentences import weighing_json
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.records.store import Store

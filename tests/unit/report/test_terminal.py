@@ -86,10 +86,11 @@ def test_where_other_factors_vary_they_name_the_rows_and_what_all_share_is_said_
     ]
     lines = verdict_text(some.weighing(comparisons=tuple(pairs), others=()), 100).splitlines()
     assert lines[0] == (
-        "docker is slower than bare with batch=16 and batch=64, by less than the margin of 5 % (median step)."
+        "docker is slower than bare with batch=16 and batch=64, by less than the margin of 5 % (median step"
     )
-    assert lines[1].split()[:2] == ["median", "step"]  # the rows are batches: `platform` would be a wrong head
-    assert [line.split()[0] for line in lines[2:4]] == ["batch=16", "batch=64"]
+    assert lines[1].split()[0] == "+1.1"
+    assert lines[2].split()[:2] == ["median", "step"]  # the rows are batches: `platform` would be a wrong head
+    assert [line.split()[0] for line in lines[3:5]] == ["batch=16", "batch=64"]
     narrow = verdict_text(some.weighing(comparisons=tuple(pairs), others=()), 40).splitlines()
     assert any(line.startswith("median step, effect") for line in narrow)
 
