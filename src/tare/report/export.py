@@ -117,9 +117,10 @@ def _coverage(page: Page) -> str:
 def as_markdown(page: Page) -> str:
     """The first screen, then what each figure says with its numbers, then where it all comes from."""
     blocks = [
-        f"# {safe(page.title)}",
-        *([safe(page.question)] if page.title != page.question else []),
-        f"{safe(page.counts)}. {safe(_coverage(page))}".strip(),
+        f"# {safe(page.headline.title)}",
+        safe(page.question),
+        safe(page.headline.sentence),
+        f"{safe(page.provenance)} {safe(_coverage(page))}".strip(),
     ]
     blocks += [
         f"**{safe(a.level.removesuffix(':'))}: {safe(a.phrase)}**{safe(f' ({a.doubts})' if a.doubts else '')}. "

@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from tare import __version__
+from tare.analysis.answer import sentences_of
 from tare.analysis.model import Comparison, FlaggedTrial, Weighing
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
@@ -22,7 +23,6 @@ from tare.analysis.sentences import (
     answer_sentence,
     direction_text,
     effect_of,
-    figures_of,
     floor_of,
     interaction_sentence,
     interval_of,
@@ -60,8 +60,7 @@ from tare.report.figure import (
     static_svg,
 )
 from tare.report.following import Source, next_steps
-from tare.report.layout import level_names, some_of
-from tare.report.panels import Plot, answer_line, effect_plot, waterfall_plot
+from tare.report.panels import Plot, effect_plot, waterfall_plot
 from tare.report.text.trials import SHORT_ID, figures_column, flat_pairs
 from tare.report.text.verdict import (
     baseline_of,
@@ -100,22 +99,9 @@ class Answer:
 
 
 def answers_of(weighing: Weighing) -> list[Answer]:
-    """One for each comparison; where there are many, one for each verdict."""
-    if len(weighing.comparisons) <= MOST_ANSWERS:
-        return [_answer(each, weighing) for each in weighing.comparisons]
-    names = level_names([each.level for each in weighing.comparisons], weighing.by)
-    groups = grouped(weighing.comparisons, lambda each: (each.verdict, verdict_word(each)))
-    return [
-        Answer(
-            level=f"{len(held)} of {count_text(len(weighing.comparisons), 'level')}:",
-            word=word,
-            phrase=phrase,
-            doubts="",
-            sentence=f"{some_of([f'{names[each.level]} {figures_of(each)}'.strip() for each in held])}.",
-            reading="",
-        )
-        for (word, phrase), held in groups.items()
-    ]
+    """One for each comparison; none where they are many: then the table of verdicts has them."""
+    few = len(weighing.comparisons) <= MOST_ANSWERS
+    return [_answer(each, weighing) for each in weighing.comparisons] if few else []
 
 
 def _answer(comparison: Comparison, weighing: Weighing) -> Answer:
@@ -180,10 +166,10 @@ class TrialGroup:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The first screen: the answer in a few words, in a sentence, and what to do next."""
+    """The first screen: the answer with its subject, what belongs to it, and what to do next."""
 
     word: str
-    phrase: str
+    title: str
     sentence: str
     steps: tuple[str, ...]
 
@@ -205,8 +191,8 @@ class Page:
     headline: Headline
     plot: Plot | None
     figure_groups: tuple[FigureGroup, ...]
-    title: str  # what the study says it is about, else the question
-    question: str
+    question: str  # what the study says it is about, else who is compared with whom
+    provenance: str
     generated_utc: str
     metric: str
     counts: str
@@ -286,9 +272,9 @@ def page(
     plot = _plot(evidence)
     answers = tuple(answers_of(weighing))
     other_headers, others = _others(weighing, hrefs)
-    title = question = weighing.question or weighing.study
+    question = _about(store) or weighing.question or weighing.study
     if plot is not None and plot.waterfall:
-        title, question = LAYERS, f"runc with {count_text(plot.lanes - 1, 'layer')} against bare metal"
+        question = f"{LAYERS} runc with {count_text(plot.lanes - 1, 'layer')} against bare metal."
     return Page(
         weighing=weighing,
         headline=_headline(evidence, answers, plot),
@@ -296,8 +282,8 @@ def page(
         figure_groups=tuple(
             FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn, weighing.unit)
         ),
-        title=_about(store) or title,
         question=question,
+        provenance=provenance(weighing, records),
         generated_utc=generated_utc,
         metric=weighing.called,
         counts=counts_text(weighing.counts),
@@ -352,19 +338,39 @@ def _headline(evidence: ReportData, answers: Sequence[Answer], plot: Plot | None
     source = Source.of(evidence.store, evidence.records)
     steps = tuple(map(str, next_steps(weighing, source, explained=plot is not None and plot.waterfall)))
     if plot is not None and plot.waterfall and (layers := evidence.layers) is not None:
-        phrase = f"the whole container: {verdict_word(layers.total)}"
-        return Headline(layers.total.verdict, phrase, waterfall_reading(layers), steps)
-    if not answers:
-        phrase = "nothing was compared" if len(weighing.medians) > 1 else "nothing to compare yet"
-        return Headline("cannot_tell", phrase, f"{counts_text(weighing.counts)}.", steps)
-    if len(weighing.comparisons) == 1:
-        only = answers[0]
-        word, sentence = only.word, f"{only.level} {only.sentence}"
-        phrase = f"{only.phrase} ({only.doubts})" if only.doubts else only.phrase
-    else:
-        word, phrase, sentence = answer_line(weighing, evidence.places)
+        title = f"The whole container: {verdict_word(layers.total)}"
+        return Headline(layers.total.verdict, title, waterfall_reading(layers), steps)
+    if not weighing.comparisons:
+        what = "nothing was compared" if len(weighing.medians) > 1 else "nothing to compare yet"
+        return Headline(
+            "cannot_tell", f"{safe_text(weighing.question)}: {what}", f"{counts_text(weighing.counts)}.", steps
+        )
+    first, *rest = sentences_of(weighing)
+    words = {each.verdict for each in weighing.comparisons}
+    if len(weighing.comparisons) == 1 and answers:
+        rest = [f"{answers[0].level} {answers[0].sentence}", *rest]
     knees = (each[:1].upper() + each[1:] for each in weighing.knees)
-    return Headline(word, phrase, " ".join([sentence, *knees]), steps)
+    word = words.pop() if len(words) == 1 and not weighing.headline else "mixed"
+    return Headline(word, first.removesuffix("."), " ".join([*rest, *knees]), steps)
+
+
+def provenance(weighing: Weighing, records: Sequence[Record]) -> str:
+    """When the trials were run and on what, how many they are, and what is suspect in them."""
+    began = sorted(record.started_utc for record in records if record.started_utc)
+    first, last = (_minute(began[0]), _minute(began[-1])) if began else ("", "")
+    days = f"{first} to {last[11:] if first[:10] == last[:10] else last} UTC" if first != last else f"{first} UTC"
+    told = [f"Trials of {days}" if began else "", _machine(weighing.facts.get("device", weighing.facts), records)]
+    told += [count_text(len({record.block for record in records}), "block"), counts_text(weighing.counts)]
+    line = f"{'; '.join(filter(None, told))}."
+    why = [record.reasons[0] for record in records if record.state == "suspect" and record.reasons]
+    if several := sorted(grouped(why, lambda each: each.code).values(), key=len, reverse=True):
+        most = several[0]
+        line += f" Suspect trials are included; most often ({len(most)}): {str(most[0]).rstrip('.')}, for one."
+    return safe_text(line)
+
+
+def _minute(when: str) -> str:
+    return when[:16].replace("T", " ")
 
 
 def _verdict_rows(weighing: Weighing, hrefs: Mapping[str, str]) -> list[VerdictRow]:

@@ -14,17 +14,14 @@ from tare.analysis.cells import together
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.sentences import (
     effect_of,
-    figures_of,
     floor_of,
-    interaction_sentence,
     interval_of,
-    plain_verdict,
     verdict_doubts,
     verdict_word,
 )
 from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.analysis.work import Place
-from tare.base.text import count_text, effect_text, quantity_text, safe_text, share_text
+from tare.base.text import effect_text, quantity_text, safe_text, share_text
 from tare.records.model import grouped
 from tare.report.evidence import ReportRow, level_numbers, place_of
 from tare.report.layout import MOST_TOLD, in_words, some_of
@@ -381,70 +378,3 @@ def _layer_lane(
         high=None if added.high is None else axis.at(high),
         bar=axis.span(min(begin, end), max(begin, end)),
     )
-
-
-# The answer
-
-
-def answer_line(weighing: Weighing, places: Mapping[str, Place]) -> tuple[str, str, str]:
-    """The word that colours it, the answer in a few words, and a sentence with the figures."""
-    found = weighing.comparisons
-    words = grouped(found, lambda each: (each.verdict, plain_verdict(each)))
-    order = sorted(words, key=lambda key: -len(words[key]))
-    whole = count_text(len(found), "comparison")
-    every = "both comparisons" if len(found) == 2 else f"all {whole}"
-    if len(order) == 1:
-        (word, phrase) = order[0]
-        spread = _spread(found, places)
-        if (by_how_much := _by_how_much(found, places)) is not None:
-            beside = [interaction_sentence(each) for each in weighing.interactions if each.factor == "platform"]
-            return word, by_how_much, " ".join([f"{phrase.capitalize()} in {every}: {spread}", *beside[:1]])
-        baselines = {_baseline_name(place_of(each.against, places)) for each in found}
-        if word in ("slower", "faster") and len(baselines) == 1:
-            phrase = f"{phrase} than {safe_text(*baselines)}"
-        return word, f"{phrase} in {every}", spread[:1].upper() + spread[1:]
-    parts = [f"{phrase} in {len(words[word, phrase])}" for word, phrase in order]
-    parts[0] += f" of {whole}"
-    told = [f"{phrase.capitalize()}: {_spread(words[word, phrase], places)}" for word, phrase in order]
-    return "mixed", "; ".join(parts), " ".join(told)
-
-
-def _by_how_much(found: Sequence[Comparison], places: Mapping[str, Place]) -> str | None:
-    """`1 core: 48 to 81 % longer than 2 cores`: of times that are all slower or all faster than one baseline."""
-    effects = sorted(each.effect for each in found if each.effect is not None)
-    levels, baselines = (
-        {_baseline_name(place_of(name, places)) for name in names}
-        for names in ([each.level for each in found], [each.against for each in found])
-    )
-    timed = all(each.metric.endswith("_s") and not each.direction.rises for each in found)
-    if len(effects) < len(found) or not timed or len(baselines) != 1 or found[0].verdict not in ("slower", "faster"):
-        return None
-    least, most = sorted(map(abs, (effects[0], effects[-1])))
-    verb = f"{safe_text(*levels)}:" if len(levels) == 1 else "takes"
-    if effects[-1] >= 1:
-        times = [f"{1 + each:.{1 if each < 9 else 0}f}" for each in (least, most)]
-        return f"{verb} {' to '.join(dict.fromkeys(times))} times as long as {safe_text(*baselines)}"
-    figures = [f"{100 * each:.{0 if least >= 0.1 else 1}f}" for each in (least, most)]
-    how = "longer" if effects[0] > 0 else "less time"
-    return f"{verb} {' to '.join(dict.fromkeys(figures))} % {how} than {safe_text(*baselines)}"
-
-
-def _spread(found: Sequence[Comparison], places: Mapping[str, Place]) -> str:
-    """`docker with LeNet-5 training +6.4 %`; of many the least and the most."""
-    known = sorted((each for each in found if each.effect is not None), key=lambda each: each.effect or 0.0)
-    if not known:
-        return f"{some_of([_who(each, places) for each in found])}: no effect known."
-    if len(known) <= MOST_TOLD:
-        return f"{'; '.join(f'{_who(each, places)} {figures_of(each)}' for each in known)}."
-    least, most = known[0], known[-1]
-    told = f"from {figures_of(least)} ({_who(least, places)}) to {figures_of(most)} ({_who(most, places)})."
-    widths = {each: each.high - each.low for each in known if each.low is not None and each.high is not None}
-    if widths and all(each.verdict == "cannot_tell" for each in found):
-        widest = max(widths, key=lambda each: widths[each])
-        told += f" The widest interval, in percent, is {interval_of(widest)} ({_who(widest, places)})."
-    return told
-
-
-def _who(each: Comparison, places: Mapping[str, Place]) -> str:
-    place = place_of(each.level, places)
-    return safe_text(f"{place.job}, {place.name}" if place.job else place.name)

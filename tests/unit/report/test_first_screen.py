@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from html_reading import read_page
 from some_weighings import comparison, records, weighing
-from tare.analysis.model import Comparison, Direction, Measurement
-from tare.analysis.work import Place
+from tare.analysis.answer import sentences_of
+from tare.analysis.model import Comparison, Measurement
 from tare.report.evidence import ReportRow
 from tare.report.following import Source, next_steps
-from tare.report.html import page
-from tare.report.panels import Axis, answer_line, effect_plot
+from tare.report.html import fine, page, render
+from tare.report.panels import Axis, effect_plot
 
 
 @pytest.mark.parametrize(("low", "high"), [(-0.043, 0.041), (-0.09, 0.92), (-0.002, 0.0013), (-0.05, 30.0)])
@@ -56,37 +58,30 @@ def test_a_slower_start_up_is_something_to_repair() -> None:
     assert steps(replace(start, verdict="equivalent"))[0].startswith("Nothing to repair. ")
 
 
-def test_the_headline_names_what_it_is_compared_with_and_how_wide_an_open_answer_is() -> None:
-    slower = [comparison(level, verdict="slower", effect=0.4, low=0.3, high=0.5) for level in ("docker", "runc")]
-    undecided = [comparison(str(n), verdict="cannot_tell", low=-0.1 * n, high=0.1 * n) for n in range(1, 6)]
-    places = {"bare": Place("", "bare", (("platform", "bare"),))}
+def test_the_first_screen_says_the_answer_with_its_subject_and_when_the_trials_were_run() -> None:
+    """The study's name and the hour of the report stood there."""
+    ran = records()
+    shown = page(weighing(), ran, "2030-01-01T00:00:00Z", "", ())
+    text = read_page(render(weighing(), ran, "2030-01-01T00:00:00Z"))
 
-    word, phrase, sentence = answer_line(weighing(comparisons=tuple(slower)), places)
-    assert (word, phrase) == ("slower", "takes 40 % longer than bare metal")
-    assert sentence.startswith("Slower in both comparisons: ")
-    rates = [replace(each, metric="tokens_per_s", direction=Direction(True, "name")) for each in slower]
-    assert answer_line(weighing(comparisons=tuple(rates)), places)[1] == "lower than bare metal in both comparisons"
-    assert "[-50.0, +50.0] (5)" in answer_line(weighing(comparisons=tuple(undecided)), places)[2]
+    heading, title, description = (
+        text.all("h1")[0], text.all("title")[0], text.all("meta", name_="description")[0],
+    )  # fmt: skip
+    assert " ".join(fine(shown.headline.title).split()) == heading.text()
+    assert "docker" in shown.headline.title
+    assert title.text().startswith(shown.headline.title)
+    assert description.attributes["content"].startswith(shown.headline.title)
+    assert min(record.started_utc for record in ran)[:10] in shown.provenance
+    assert "2030" not in shown.provenance
+    assert re.search(r"\d+ blocks", shown.provenance)
 
 
-@pytest.mark.parametrize(
-    ("effects", "says"),
-    [
-        ((0.482, 0.664, 0.805), "1 core: 48 to 80 % longer than 2 cores"),
-        ((-0.476, -0.324), "1 core: 32 to 48 % less time than 2 cores"),
-        ((0.5, 1.42), "1 core: 1.5 to 2.4 times as long as 2 cores"),
-        ((0.061, 0.082), "1 core: 6.1 to 8.2 % longer than 2 cores"),
-    ],
-)
-def test_the_headline_of_levels_that_are_all_slower_or_faster_says_by_how_much(effects, says) -> None:
-    word = "slower" if effects[0] > 0 else "faster"
-    found = [
-        comparison(f"{n}", verdict=word, effect=effect, low=effect, high=effect) for n, effect in enumerate(effects)
-    ]
-    places = {each.level: Place(f"job {each.level}", "1 core", (("cores", "1 core"),)) for each in found}
-    places["bare"] = Place("", "2 cores", (("cores", "2 cores"),))
-
-    assert answer_line(weighing(comparisons=tuple(found)), places)[:2] == (word, says)
+def test_several_contrasts_with_one_word_say_from_how_much_to_how_much() -> None:
+    slower = [comparison(name, verdict="slower", effect=0.4 + n / 10, low=0.3, high=0.6)
+              for n, name in enumerate(("docker", "runc"))]  # fmt: skip
+    (sentence,) = sentences_of(weighing(comparisons=tuple(slower)))
+    assert sentence.startswith("docker and runc are slower than ")
+    assert "+40.0 % [+30.0, +60.0] to +50.0 % [+30.0, +60.0]" in sentence
 
 
 def test_the_masthead_names_the_gpu() -> None:
