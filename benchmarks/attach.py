@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from benchmarks.marks import _estimate, _memory, _training_loop
 from tare_inside import attach
-from tare_inside.models import LeNet5
+from tare_inside.workloads.models import LeNet5
 
 ROUNDS = 41
 STEPS = 25  # of the training loop, in a round

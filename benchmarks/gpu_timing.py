@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tare_inside import marks
-from tare_inside.formats import make
+from tare_inside.workloads.formats import make
 
 NETWORKS = {"lenet5": ("mnist", 28), "resnet18": ("cifar10", 224)}
 SHOWN = (
@@ -41,7 +41,7 @@ def ran(folder: Path, model: str, steps: int, timing: str, phases: bool, pin: bo
         "fingerprint": str(workdir / "fingerprint.json"),
     }  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-m", "tare_inside.programs.train", json.dumps(job)],
+        [sys.executable, "-m", "tare_inside.workloads.programs.train", json.dumps(job)],
         check=False, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH="src"), timeout=300,
     )  # fmt: skip
     if done.returncode != 0:

@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader
 
 from benchmarks.rounds import Rounds
 from tare.analysis.statistics import median_estimate
-from tare_inside.data import gld23k, imagenet, mnist
-from tare_inside.formats import make
+from tare_inside.workloads.data import gld23k, imagenet, mnist
+from tare_inside.workloads.formats import make
 
 ROUNDS = 7
 WORKERS = (0, 2)

@@ -50,7 +50,7 @@ import os, sys, threading
 folder, steps, batch, threads, device, start = sys.argv[1:]
 import torch
 from tare_inside import marks
-from tare_inside.models import LeNet5
+from tare_inside.workloads.models import LeNet5
 from tare_inside.turns import Turns
 torch.set_num_threads(int(threads))
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from tare_inside import marks, named
-from tare_inside.formats import make
-from tare_inside.programs import infer
+from tare_inside.workloads.formats import make
+from tare_inside.workloads.programs import infer
 
 SMALL = {"image": 0.05, "speech": 0.05, "question": 0.03, "recommendation": 0.0001}
 """The scale at which each application is quick."""

@@ -79,7 +79,7 @@ def built(name):
     if name == "rnnt":
         speech, letters = torch.randn(32, 500, 240, **on), torch.randint(0, 28, (32, 100), **on)
         return model, lambda: _in_bf16(lambda: _of_alignments(model(speech, letters), letters))
-    from tare_inside.models import Dlrm
+    from tare_inside.workloads.models import Dlrm
 
     numbers, clicked = torch.rand(2048, 13, **on), torch.randint(0, 2, (2048,), **on).float()
     rows = torch.stack([torch.randint(0, count, (2048,), **on) for count in Dlrm.table_rows()], 1)

@@ -13,7 +13,7 @@ from typing import Any, Dict, List
 
 @functools.lru_cache(maxsize=None)
 def modules(kind: str) -> Dict[str, str]:
-    """Every name of this kind ("tare_inside.data"), sorted, and its module; only the package itself is imported."""
+    """Every name of this kind ("tare_inside.workloads.data"), sorted, and its module. Only the package is imported."""
     files = {file.name for file in pkgutil.iter_modules(getattr(importlib.import_module(kind), "__path__", ()))}
     shared = _shared(kind)
     alone = {file: kind + "." + file for file in files}
@@ -50,11 +50,11 @@ def name_of(found: type) -> str:
 
 def names(kind: str) -> List[str]:
     """Every name of this kind ("models", "data", "applications" or "backends"), sorted."""
-    return list(modules("tare_inside." + kind))
+    return list(modules("tare_inside.workloads." + kind))
 
 
 def find(kind: str, name: str) -> Any:
     """What is called `name`; ValueError, with the names there are, if there is none."""
     if name not in names(kind):
         raise ValueError("no {!r} in {}. Available: {}".format(name, kind, ", ".join(names(kind))))
-    return load("tare_inside." + kind, name)
+    return load("tare_inside.workloads." + kind, name)

@@ -1,4 +1,4 @@
-"""In place of `tare_inside.programs.train` and `.infer`: `program_without_torch.py train|infer JOB`.
+"""In place of `tare_inside.workloads.programs.train` and `.infer`: `program_without_torch.py train|infer JOB`.
 
 The same marks, barrier, cold epochs, checkpoints and outcome, around steps that wait for a millisecond instead of
 computing: the import of torch alone takes longer than a trial of this.
@@ -16,9 +16,10 @@ torch.save = lambda state, file: file.write(os.urandom(1 << 20))
 sys.modules["torch"] = torch
 from tare_inside import marks  # noqa: E402
 from tare_inside.launch import wait_for_the_others  # noqa: E402
-from tare_inside.programs import cold_epochs, running, tasks, training_loop  # noqa: E402
-from tare_inside.programs.running import program, read_job  # noqa: E402
-from tare_inside.programs.training_loop import Nothing  # noqa: E402
+from tare_inside.programs import cold_epochs  # noqa: E402
+from tare_inside.workloads.programs import running, tasks, training_loop  # noqa: E402
+from tare_inside.workloads.programs.running import program, read_job  # noqa: E402
+from tare_inside.workloads.programs.training_loop import Nothing  # noqa: E402
 
 del sys.modules["torch"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tare_inside.formats import make
+from tare_inside.workloads.formats import make
 
 
 def tare(*words: str) -> subprocess.CompletedProcess[str]:

@@ -22,8 +22,8 @@ from tare.parts.protocols import Mark
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.trial.tenants import prepare_workdir, remove_folders
 from tare_inside import named
-from tare_inside.formats import make
 from tare_inside.marks import load as load_marks
+from tare_inside.workloads.formats import make
 
 FORKS = Path(__file__).parents[1] / "unit" / "inside" / "forked_programs.py"
 

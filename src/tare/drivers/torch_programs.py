@@ -27,7 +27,7 @@ from tare.drivers.places import SOURCE, Malloc, built_in_env, launched
 from tare.drivers.storage.placing import folder_obstacles, make_synthetic, synthetic_folder
 from tare.parts.protocols import Json, Machine, Workload
 from tare_inside import named
-from tare_inside.models import Gpt2
+from tare_inside.workloads.models import Gpt2
 
 _LOOK_FOR_TORCH = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 3)"
 _LOOK_FOR_OTHERS = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
@@ -112,7 +112,12 @@ class TorchWorkload(Workload):
         env = built_in_env(workdir, self.malloc)
         if threads is not None:
             env["OMP_NUM_THREADS"] = str(threads)  # some of torch's libraries do not ask torch
-        argv = (self.python or place.python, "-m", f"tare_inside.programs.{module}", json.dumps(order, sort_keys=True))
+        argv = (
+            self.python or place.python,
+            "-m",
+            f"tare_inside.workloads.programs.{module}",
+            json.dumps(order, sort_keys=True),
+        )
         return Job(launched(place.python, workdir, argv), env, str(workdir))
 
 
@@ -171,7 +176,7 @@ class ServingWorkload(TorchWorkload):
     warm_up: NonNegativeInt = 5
     """Requests that are answered before anything is timed."""
     backend: str = "eager"
-    """What runs the network: a class in tare_inside/backends.py (eager, compile, onnx)."""
+    """What runs the network: a class in tare_inside/workloads/backends.py (eager, compile, onnx)."""
     scale: float = Field(default=1.0, gt=0, le=1)
     """Shrinks the network, where it can be shrunk, for a small machine."""
     pixels: PositiveInt | None = None
@@ -219,7 +224,8 @@ class ServingWorkload(TorchWorkload):
 
 _ASK_PROGRAM = (
     "import json, sys; sys.path.insert(0, sys.argv[1]); from tare_inside import named; "
-    "from tare_inside.programs import {program}; backend, *wanted = json.loads(sys.argv[2]); device = wanted[0]; "
+    "from tare_inside.workloads.programs import {program}; "
+    "backend, *wanted = json.loads(sys.argv[2]); device = wanted[0]; "
     "print({program}.obstacle(*wanted) or named.find('backends', backend).obstacle(device) or '')"
 )
 

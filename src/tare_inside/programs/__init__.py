@@ -1,1 +1,1 @@
-"""The built-in programs: training, inference, LoadGen, idling."""
+"""Programs that need no torch: a call of Python code, idling, cold epochs, and a small server for studies of load."""

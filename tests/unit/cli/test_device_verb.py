@@ -25,8 +25,8 @@ from tare.testing import FakeHost
 from tare.trial.device import DeviceLock, device_id
 from tare.trial.undo.journal import Journal
 from tare_inside import named
-from tare_inside.data import cifar10, mnist
-from tare_inside.formats import make
+from tare_inside.workloads.data import cifar10, mnist
+from tare_inside.workloads.formats import make
 from trees.jetson import agx_xavier, nano
 from trees.kernel import Kernel
 from trees.server import x86

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from tare_inside.layers import Affine, Attend, Products, Vocabulary
+from tare_inside.workloads.layers import Affine, Attend, Products, Vocabulary
 
 
 def _convolution(layer: Any, inputs: Any, output: Any) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from inference_jobs import SMALL, answered, application_job, make_data, spans_ns
 from tare_inside import named
-from tare_inside.programs import infer
+from tare_inside.workloads.programs import infer
 
 APPLICATIONS = sorted(SMALL)
 PHASES = ("fetch", "pre_process", "copy", "inference", "post_process")

@@ -16,8 +16,8 @@ from inference_jobs import answered, network_job, spans_ns
 from tare.base.host import LocalHost
 from tare.parts.workloads.inference import TorchInfer
 from tare_inside import named
-from tare_inside.backends import Compile, Onnx, check
-from tare_inside.programs import infer, tasks
+from tare_inside.workloads.backends import Compile, Onnx, check
+from tare_inside.workloads.programs import infer, tasks
 
 
 def test_every_request_is_marked_and_its_parts_fill_it(tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from tare.base.host import LocalHost
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.testing import FakeClock
 from tare_inside import marks, named
-from tare_inside.data import mnist
-from tare_inside.formats import make
-from tare_inside.models import LeNet5
-from tare_inside.programs import running, train, training_loop
+from tare_inside.workloads.data import mnist
+from tare_inside.workloads.formats import make
+from tare_inside.workloads.models import LeNet5
+from tare_inside.workloads.programs import running, train, training_loop
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import torch
 from inference_jobs import outcome_and_marks
 from tare.testing import FakeClock
 from tare_inside import marks
-from tare_inside.formats import make
-from tare_inside.programs import train, training_loop
+from tare_inside.workloads.formats import make
+from tare_inside.workloads.programs import train, training_loop
 
 
 @pytest.fixture(scope="module")

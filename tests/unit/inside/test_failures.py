@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from tare_inside import marks
-from tare_inside.formats import make
-from tare_inside.programs import running, train
+from tare_inside.workloads.formats import make
+from tare_inside.workloads.programs import running, train
 
 Ended: TypeAlias = Callable[..., tuple[int, str]]
 JOB = {"model": "resnet18", "batch": 64, "workers": 4, "prefetch": 2, "pixels": 224}
@@ -93,7 +93,9 @@ def test_a_mini_batch_that_memory_does_not_hold_names_the_field(
 ) -> None:
     make.make("mnist", str(tmp_path / "many"), 10_000, 0)
     order = job(tmp_path, data_path=str(tmp_path / "many"), batch=10_000, steps_per_epoch=1)
-    program_forks(["tare_inside.programs.train", order, str(tmp_path), 150 << 20])  # the first layer makes 188 MB
+    program_forks(
+        ["tare_inside.workloads.programs.train", order, str(tmp_path), 150 << 20]
+    )  # the first layer makes 188 MB
 
     assert (tmp_path / "code").read_text() == "1"
     (line,) = (tmp_path / "err").read_text().splitlines()
@@ -136,7 +138,7 @@ def test_other_ends_name_the_field_to_change(problem: Exception, says: str) -> N
 
 def test_the_end_of_a_program_is_not_spent_on_a_search_for_garbage(tmp_path: Path) -> None:
     script = (
-        "import gc, sys; from tare_inside.programs.running import program; gc.disable()\n"
+        "import gc, sys; from tare_inside.workloads.programs.running import program; gc.disable()\n"
         "class Ring:\n    def __del__(self): print('searched')\n"
         "ring = Ring(); ring.itself = ring; del ring\n"
         "sys.exit(program(lambda job: {'steps': 1}, dict(outcome=sys.argv[1], fingerprint=sys.argv[2]), ('steps',)))"

@@ -14,7 +14,7 @@ import torch
 from inference_jobs import outcome_and_marks, spans_ns
 from tare.figures.steps import step_metrics, steps_from, token_metrics
 from tare.parts.protocols import Mark
-from tare_inside.programs import finetune, train
+from tare_inside.workloads.programs import finetune, train
 
 WIDTH, LAYERS = 128, 2  # of the tiny network
 

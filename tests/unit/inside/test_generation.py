@@ -12,7 +12,7 @@ import torch
 from inference_jobs import outcome_and_marks, spans_ns
 from tare.figures.steps import step_metrics, steps_from
 from tare.parts.protocols import Mark
-from tare_inside.programs import generate
+from tare_inside.workloads.programs import generate
 
 
 def generated(folder: Path, **changes: Any) -> tuple[dict[str, Any], list[Any]]:

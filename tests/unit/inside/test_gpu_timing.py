@@ -15,9 +15,9 @@ from tare.parts.protocols import Mark
 from tare_inside import activity, marks
 from tare_inside import gpu as gpu_clock
 from tare_inside import gpu as gpu_marks
-from tare_inside.programs import train
 from tare_inside.programs.cold_epochs import Between
-from tare_inside.programs.training_loop import Checkpoints
+from tare_inside.workloads.programs import train
+from tare_inside.workloads.programs.training_loop import Checkpoints
 
 STEPS, EPOCHS = 20, 3
 FORWARD, BACKWARD, OPTIMISER = 2 * MS, 5 * MS, 1 * MS

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from tare_inside.formats import speech
-from tare_inside.formats import tokens as answer_span
-from tare_inside.formats import tokens as words
-from tare_inside.programs import infer, tasks
+from tare_inside.workloads.formats import speech
+from tare_inside.workloads.formats import tokens as answer_span
+from tare_inside.workloads.formats import tokens as words
+from tare_inside.workloads.programs import infer, tasks
 
 
 def test_a_tone_is_loudest_in_the_channel_of_its_pitch() -> None:

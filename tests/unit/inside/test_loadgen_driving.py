@@ -16,8 +16,8 @@ from inference_jobs import application_job, make_data, network_job, spans_ns
 from pretend_loadgen import SCENARIOS, PretendLoadGen
 from tare.testing import FakeClock
 from tare_inside import marks
-from tare_inside.applications import Image
-from tare_inside.programs import infer, loadgen
+from tare_inside.workloads.applications import Image
+from tare_inside.workloads.programs import infer, loadgen
 
 RECORDED = Path(__file__).parents[2] / "recordings" / "loadgen"
 FIELDS = {
@@ -181,7 +181,7 @@ def real_runs(tmp_path_factory: pytest.TempPathFactory, program_forks: Callable[
     for scenario in SCENARIOS:
         (folder / scenario).mkdir()
         asked = network_job(folder / scenario, **{**FIELDS, "scenario": scenario, "threads": 1})
-        orders.append(["tare_inside.programs.loadgen", json.dumps(asked), str(folder / scenario)])
+        orders.append(["tare_inside.workloads.programs.loadgen", json.dumps(asked), str(folder / scenario)])
     program_forks(*orders)
     return folder
 

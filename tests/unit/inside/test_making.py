@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tare_inside.formats import make
+from tare_inside.workloads.formats import make
 
 MAKE = [sys.executable, str(make.__file__)]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tare_inside.data import mnist
-from tare_inside.formats import make
+from tare_inside.workloads.data import mnist
+from tare_inside.workloads.formats import make
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from tare_inside import named
-from tare_inside.models import BertLarge, Dlrm, LeNet5, MobileBert, RnnT
+from tare_inside.workloads.models import BertLarge, Dlrm, LeNet5, MobileBert, RnnT
 
 NAMES = named.names("models")
 IMAGES = [name for name in NAMES if named.find("models", name).KIND == "image"]

@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from torchvision_shim import import_torchvision
 
 from tare_inside import named
-from tare_inside.layers import from_transformers
-from tare_inside.models import BertLarge, Gpt2, MobileBert
+from tare_inside.workloads.layers import from_transformers
+from tare_inside.workloads.models import BertLarge, Gpt2, MobileBert
 
 VISION = {
     "alexnet": "alexnet",

@@ -125,7 +125,7 @@ def test_the_sitecustomize_leaves_a_script_without_torch_alone(python: str, work
 def test_the_data_set_is_the_same_whichever_python_makes_it(
     python: str, workdir: Path, name: str, count: int, digest: str
 ) -> None:
-    maker = workdir / "inside" / "tare_inside" / "formats" / "make.py"
+    maker = workdir / "inside" / "tare_inside" / "workloads" / "formats" / "make.py"
     ran(python, "-S", str(maker), name, str(workdir / "data"), str(count), "4", inside=workdir / "inside")
     manifest = json.loads((workdir / "data" / "manifest.json").read_text())
 

@@ -15,10 +15,10 @@ import torch
 from PIL import Image
 from torchvision_shim import import_torchvision
 
-from tare_inside.data import cifar10, gld23k, imagenet, mnist
-from tare_inside.data.cifar10 import array, pickled
-from tare_inside.formats import make, pictures, synthetic
-from tare_inside.formats.make import chance
+from tare_inside.workloads.data import cifar10, gld23k, imagenet, mnist
+from tare_inside.workloads.data.cifar10 import array, pickled
+from tare_inside.workloads.formats import make, pictures, synthetic
+from tare_inside.workloads.formats.make import chance
 
 COLOUR = {"mean": pictures.MEAN, "std": pictures.DEVIATION}
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchvision_shim import import_torchvision
 
-from tare_inside.data import criteo, questions, speech, wikipedia
-from tare_inside.data.criteo import Lines, count_lines
-from tare_inside.formats import make
-from tare_inside.formats import tokens as words
+from tare_inside.workloads.data import criteo, questions, speech, wikipedia
+from tare_inside.workloads.data.criteo import Lines, count_lines
+from tare_inside.workloads.formats import make
+from tare_inside.workloads.formats import tokens as words
 
 
 @pytest.fixture(scope="module")

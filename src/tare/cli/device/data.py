@@ -120,7 +120,7 @@ def _make(data: Any, name: str, into: Path, count: int, seed: int, processes: in
 
 def _inside(name: str) -> Any:
     """A module of `tare_inside`, which old Pythons must read: it carries no types."""
-    return importlib.import_module(f"tare_inside.formats.{name}")
+    return importlib.import_module(f"tare_inside.workloads.formats.{name}")
 
 
 @contextmanager

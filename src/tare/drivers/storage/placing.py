@@ -514,13 +514,20 @@ def synthetic_folder(data: str, count: int, seed: int = DATA_SEED) -> Path:
 
 def make_synthetic(host: Host, data: str, count: int) -> None:
     """Make the data set unless it is there, whole."""
-    from tare_inside.formats.make import is_whole
+    from tare_inside.workloads.formats.make import is_whole
 
     folder = synthetic_folder(data, count)
     order = {"data": data, "count": count, "seed": DATA_SEED}
     if isinstance(host, OwnDevice) and is_whole(str(folder), order):
         return  # seen here, before every trial, without another Python that would only look
-    argv = [host.python, str(SOURCE / "formats" / "make.py"), data, str(folder), str(count), str(DATA_SEED)]
+    argv = [
+        host.python,
+        str(SOURCE / "workloads" / "formats" / "make.py"),
+        data,
+        str(folder),
+        str(count),
+        str(DATA_SEED),
+    ]
     made = host.run(argv, limit_s=_LONGEST_S)
     if made.code != 0:
         raise TareError(

@@ -12,7 +12,7 @@ from tare.base.host import Host, Job
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.torch_programs import PASSES, START_S, DecoderWorkload
 from tare.parts.protocols import Machine
-from tare_inside.models import Gpt2
+from tare_inside.workloads.models import Gpt2
 
 REHEARSED_REQUESTS, REHEARSED_OUTPUT = 2, 8
 _LAYER_S = 2.5e-4  # whatever the size of the network

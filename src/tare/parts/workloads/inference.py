@@ -32,7 +32,7 @@ class TorchInfer(ServingWorkload):
     """Run a network on images in memory, request by request, and mark each: the papers' inference alone."""
 
     model: str = "lenet5"
-    """The network: a class in tare_inside/models.py that takes images."""
+    """The network: a class in tare_inside/workloads/models.py that takes images."""
     requests: PositiveInt = 300
     """Requests, each a mini-batch of `batch` images."""
     rate: Rate | None = None
@@ -89,7 +89,7 @@ class Application(ServingWorkload):
 
     name: str = "image"
     """The application: image (classification, ResNet-50), speech (recognition, RNN-T), question (answering,
-    BERT-large), recommendation (DLRM). A class in tare_inside/applications.py."""
+    BERT-large), recommendation (DLRM). A class in tare_inside/workloads/applications.py."""
     batch: PositiveInt = 1
     """Items in a request, which are computed together."""
     requests: PositiveInt = 100

@@ -1,4 +1,4 @@
-"""Train a network with PyTorch: the built-in program `tare_inside/programs/train.py`."""
+"""Train a network with PyTorch: the built-in program `tare_inside/workloads/programs/train.py`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class TorchTrain(TorchWorkload):
     """Train a network with SGD and cross-entropy on data that lie on disk, and mark each mini-batch."""
 
     model: str = "lenet5"
-    """The network: a class in tare_inside/models.py."""
+    """The network: a class in tare_inside/workloads/models.py."""
     data: str = "mnist"
-    """The data set: a file in tare_inside/data. Synthetic, of the real one's format and size, unless `data_path`."""
+    """The data set: a file in tare_inside/workloads/data. Synthetic, as large as the real one, unless `data_path`."""
     data_path: Path | None = None
     """A folder of your own with the real files."""
     items: PositiveInt | None = None

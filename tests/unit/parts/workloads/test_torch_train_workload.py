@@ -15,7 +15,7 @@ from tare.drivers.storage.placing import checkpoints_of_site, data_dir
 from tare.parts.find import find
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.testing import FakeHost, FakeInnerHost
-from tare_inside.data import mnist
+from tare_inside.workloads.data import mnist
 
 
 def answering(code: int, err: str = "") -> FakeHost:
@@ -197,7 +197,7 @@ def test_the_job_says_everything_and_touches_nothing(data: Path) -> None:
     asked = json.loads(job.argv[-1])
 
     assert job.argv[0] == "/opt/python"
-    assert job.argv[-4:-1] == ("/conda/bin/python", "-m", "tare_inside.programs.train")
+    assert job.argv[-4:-1] == ("/conda/bin/python", "-m", "tare_inside.workloads.programs.train")
     assert {name: asked[name] for name in ("batch", "workers", "prefetch", "threads", "phases", "seed")} == {
         "batch": 8, "workers": 2, "prefetch": 4, "threads": 1, "phases": True, "seed": 5,
     }  # fmt: skip

@@ -11,8 +11,8 @@ import csv
 import math
 import os
 
-from tare_inside.formats import make as making
-from tare_inside.formats import pictures, synthetic
+from tare_inside.workloads.formats import make as making
+from tare_inside.workloads.formats import pictures, synthetic
 
 TITLE = "GLD-23k"
 KIND = "image"

@@ -1,4 +1,6 @@
-"""The program that MLCommons LoadGen drives: `python -m tare_inside.programs.loadgen JOB`, JOB being JSON or its path.
+"""The program that MLCommons LoadGen drives: `python -m tare_inside.workloads.programs.loadgen JOB`.
+
+JOB is JSON or the path of a file.
 
 LoadGen (module `mlperf_loadgen`) decides when a query comes and which samples it asks for, and times it with a clock
 of its own, from the issue of a query to the report that it is done. What happens before, when samples are loaded into
@@ -7,7 +9,7 @@ memory, it does not time; MLPerf's reference programs pre-process there. `pre_pr
 sample: its wait, its part in the batch and, where it was done before, its pre-processing. How much longer than
 LoadGen's figure that is, on average over all samples, is `loadgen_gap_s`.
 
-Marks are those of `tare_inside.programs.infer`, one step per batch of samples; where pre-processing was untimed it is
+Marks are those of `infer.py`, one step per batch of samples; where pre-processing was untimed it is
 marked as `load`, with the sample as its step, and `join` is what is left of it in the query.
 
 What LoadGen wrote: its summary as it stands, and the figures of its detailed log by their own names.
@@ -28,8 +30,8 @@ import torch
 
 from tare_inside import marks
 from tare_inside.launch import wait_for_the_others
-from tare_inside.programs import infer, tasks
-from tare_inside.programs.running import program, read_job
+from tare_inside.workloads.programs import infer, tasks
+from tare_inside.workloads.programs.running import program, read_job
 
 SUMMARY, DETAIL = "mlperf_log_summary.txt", "mlperf_log_detail.txt"
 _WORD = ":::MLLOG "

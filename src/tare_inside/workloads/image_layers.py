@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from tare_inside.layers import divisible, scaled
+from tare_inside.workloads.layers import divisible, scaled
 
 
 def _convolution(inputs, outputs, kernel, stride=1):

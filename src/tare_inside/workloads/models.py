@@ -35,7 +35,7 @@ class LeNet5(_Images):
     def build(classes=CLASSES, scale=1.0):
         from torch import nn
 
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.layers import scaled
 
         c1, c2, h1, h2 = (scaled(width, scale, by=2) for width in (6, 16, 120, 84))
         return nn.Sequential(
@@ -65,7 +65,7 @@ class AlexNet(_Images):
     def build(classes=1000, scale=1.0):
         from torch import nn
 
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.layers import scaled
 
         c1, c2, c3, c4, hidden = (scaled(width, scale) for width in (64, 192, 384, 256, 4096))
         return nn.Sequential(
@@ -105,7 +105,7 @@ class Vgg11(_Images):
     def build(classes=1000, scale=1.0):
         from torch import nn
 
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.layers import scaled
 
         channels, layers = 3, []
         for stage in ((64,), (128,), (256, 256), (512, 512), (512, 512)):  # widths of the convolutions before each pool
@@ -147,8 +147,8 @@ class GoogLeNet(_Images):
     def build(cls, classes=1000, scale=1.0):
         from torch import nn
 
-        from tare_inside.image_layers import Inception
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.image_layers import Inception
+        from tare_inside.workloads.layers import scaled
 
         first, second = scaled(64, scale), scaled(192, scale)
         layers = [
@@ -190,8 +190,8 @@ class SqueezeNet(_Images):
     def build(cls, classes=1000, scale=1.0):
         from torch import nn
 
-        from tare_inside.image_layers import Fire
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.image_layers import Fire
+        from tare_inside.workloads.layers import scaled
 
         channels = scaled(96, scale)
         layers = [nn.Conv2d(3, channels, 7, stride=2), nn.ReLU(inplace=True)]
@@ -222,7 +222,7 @@ class ResNet18(_Images):
 
     @classmethod
     def build(cls, classes=1000, scale=1.0):
-        from tare_inside import image_layers
+        from tare_inside.workloads import image_layers
 
         return image_layers.residual_network(getattr(image_layers, cls._BLOCK), cls._STAGES, classes, scale)
 
@@ -276,8 +276,8 @@ class MobileNetV3Large(_Images):
     def build(cls, classes=1000, scale=1.0):
         from torch import nn
 
-        from tare_inside.image_layers import InvertedResidual, convolution
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.image_layers import InvertedResidual, convolution
+        from tare_inside.workloads.layers import scaled
 
         channels = scaled(16, scale)
         layers = [convolution(3, channels, 3, stride=2, activation=nn.Hardswish)]
@@ -308,8 +308,8 @@ class NasNet(_Images):
 
     @staticmethod
     def build(classes=1000, scale=1.0):
-        from tare_inside.image_layers import NasNet
-        from tare_inside.layers import scaled
+        from tare_inside.workloads.image_layers import NasNet
+        from tare_inside.workloads.layers import scaled
 
         return NasNet(scaled(32, scale), scaled(44, scale), 4, classes)
 
@@ -326,7 +326,7 @@ class Lstm(object):
 
     @staticmethod
     def build(classes=CLASSES, scale=1.0):
-        from tare_inside.layers import WordLstm, scaled
+        from tare_inside.workloads.layers import WordLstm, scaled
 
         return WordLstm(classes, scaled(650, scale), layers=2)
 
@@ -345,7 +345,7 @@ class MobileBert(object):
     @classmethod
     def build(cls, classes=CLASSES, scale=1.0):
         """With the article's initialisation; `scale` is the share of its depth and of its width."""
-        from tare_inside.layers import MaskedLanguage, repeated, scaled
+        from tare_inside.workloads.layers import MaskedLanguage, repeated, scaled
 
         narrow = scaled(128, scale)  # the width of an embedded token, too
         return MaskedLanguage(classes, cls.LONGEST, narrow, 4 * narrow, narrow, repeated(24, scale))
@@ -366,7 +366,7 @@ class BertLarge(object):
     @classmethod
     def build(cls, classes=CLASSES, scale=1.0):
         """`scale` is the share of its depth and of its heads."""
-        from tare_inside.layers import QuestionAnswering, repeated
+        from tare_inside.workloads.layers import QuestionAnswering, repeated
 
         if classes != cls.CLASSES:
             raise ValueError(
@@ -394,7 +394,7 @@ class Gpt2(object):
     @classmethod
     def build(cls, classes=None, scale=1.0, size="small"):
         """With the article's initialisation; `scale` is the share of its depth and of its heads."""
-        from tare_inside.layers import Decoder, repeated
+        from tare_inside.workloads.layers import Decoder, repeated
 
         layers, heads, vocabulary = cls.SIZES[size]
         heads = repeated(heads, scale)
@@ -413,7 +413,7 @@ class RnnT(object):
 
     @classmethod
     def build(cls, classes=CLASSES, scale=1.0):
-        from tare_inside.layers import Transducer, scaled
+        from tare_inside.workloads.layers import Transducer, scaled
 
         encoded, predicted, joint = (scaled(width, scale) for width in (1024, 320, 512))
         return Transducer(cls.INPUT[1], encoded, predicted, joint, classes)
@@ -438,7 +438,7 @@ class Dlrm(object):
     @classmethod
     def table_rows(cls, scale=1.0):
         """The rows of each table, in the order of the categories; a scale leaves the smallest ones as they are."""
-        from tare_inside.layers import checked
+        from tare_inside.workloads.layers import checked
 
         checked(scale)
         return tuple(min(rows, max(4, int(rows * scale + 0.5))) for rows in cls._ROWS)
@@ -446,7 +446,7 @@ class Dlrm(object):
     @classmethod
     def build(cls, classes=CLASSES, scale=1.0):
         """`scale` is the share of the tables' rows."""
-        from tare_inside.layers import Recommender
+        from tare_inside.workloads.layers import Recommender
 
         if classes != cls.CLASSES:
             raise ValueError("DLRM gives one score, how likely a click is: 1 class, not {}.".format(classes))

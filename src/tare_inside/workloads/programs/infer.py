@@ -1,4 +1,6 @@
-"""The built-in inference program: `python -m tare_inside.programs.infer JOB`, JOB being JSON or the path of a file.
+"""The built-in inference program: `python -m tare_inside.workloads.programs.infer JOB`.
+
+JOB is JSON or the path of a file.
 
 A job names a `model`, which runs on data that lie in memory, or an `application`, which goes from files to answers.
 Marks, per request (a batch of items): `fetch` (the wait for a thread, and for a network taking the data), `copy` (to
@@ -31,8 +33,8 @@ import torch
 from tare_inside import BEGAN_NS, activity, gpu, marks
 from tare_inside.gpu import GpuClock
 from tare_inside.launch import wait_for_the_others
-from tare_inside.programs import running, tasks
-from tare_inside.programs.running import program, read_job
+from tare_inside.workloads.programs import running, tasks
+from tare_inside.workloads.programs.running import program, read_job
 
 
 def poisson_ns(requests, rate_per_s, seed):

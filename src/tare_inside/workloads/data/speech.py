@@ -10,8 +10,8 @@ import io
 import os
 import wave
 
-from tare_inside.formats import make as making
-from tare_inside.formats import pictures, synthetic
+from tare_inside.workloads.formats import make as making
+from tare_inside.workloads.formats import pictures, synthetic
 
 TITLE = "speech clips (LibriSpeech)"
 KIND = "speech"

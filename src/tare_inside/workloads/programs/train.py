@@ -1,4 +1,6 @@
-"""The built-in training program: `python -m tare_inside.programs.train JOB`, JOB being JSON or the path of a file.
+"""The built-in training program: `python -m tare_inside.workloads.programs.train JOB`.
+
+JOB is JSON or the path of a file.
 
 Marks, per mini-batch: `fetch` (the wait for it), `copy` (to the device), `compute` (forward, backward, optimiser
 step), and `step` (all of it, end to end); with `phases` also `forward`, `backward`, `optimiser`. `epoch` spans each
@@ -32,10 +34,11 @@ from torch.utils.data import DataLoader
 from tare_inside import BEGAN_NS, activity, gpu, marks, named
 from tare_inside.gpu import GpuClock
 from tare_inside.launch import wait_for_the_others
-from tare_inside.programs import cold_epochs, running, training_loop
-from tare_inside.programs.running import program, read_job
-from tare_inside.programs.training_loop import nothing
+from tare_inside.programs import cold_epochs
 from tare_inside.turns import joined
+from tare_inside.workloads.programs import running, training_loop
+from tare_inside.workloads.programs.running import program, read_job
+from tare_inside.workloads.programs.training_loop import nothing
 
 MOST_KEPT_ITEMS, MOST_KEPT_BYTES = 512, 256 << 20
 

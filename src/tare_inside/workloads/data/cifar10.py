@@ -10,8 +10,8 @@ import io
 import os
 import pickle
 
-from tare_inside.formats import make as making
-from tare_inside.formats import pictures
+from tare_inside.workloads.formats import make as making
+from tare_inside.workloads.formats import pictures
 
 TITLE = "CIFAR-10"
 KIND = "image"

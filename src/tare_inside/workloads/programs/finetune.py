@@ -1,4 +1,6 @@
-"""The built-in fine-tuning: `python -m tare_inside.programs.finetune JOB`, JOB being JSON or the path of a file.
+"""The built-in fine-tuning: `python -m tare_inside.workloads.programs.finetune JOB`.
+
+JOB is JSON or the path of a file.
 
 GPT-2 learns to predict the next token, with AdamW: all of its weights (`method: full`), or adapters beside the linear
 layers that make query, key and value (`lora`). The loop, its marks and its figures are those of `train.py`. A step is
@@ -20,10 +22,10 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 
-from tare_inside import layers
-from tare_inside.models import Gpt2
-from tare_inside.programs import generate, running, tasks, train, training_loop
-from tare_inside.programs.running import program, read_job
+from tare_inside.workloads import layers
+from tare_inside.workloads.models import Gpt2
+from tare_inside.workloads.programs import generate, running, tasks, train, training_loop
+from tare_inside.workloads.programs.running import program, read_job
 
 SHOWN = ("steps", "loss", "loss_digest", "trained_parameters")
 

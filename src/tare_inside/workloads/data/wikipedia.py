@@ -8,9 +8,9 @@ The count is that of articles: WikiText-103 has 28,475, 103 million words, 540 M
 
 import os
 
-from tare_inside.formats import make as making
-from tare_inside.formats import synthetic
-from tare_inside.formats import tokens as words
+from tare_inside.workloads.formats import make as making
+from tare_inside.workloads.formats import synthetic
+from tare_inside.workloads.formats import tokens as words
 
 TITLE = "Wikipedia"
 KIND = "text"

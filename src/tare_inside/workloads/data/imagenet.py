@@ -9,8 +9,8 @@ and shapes of the real ones.
 import math
 import os
 
-from tare_inside.formats import make as making
-from tare_inside.formats import pictures, synthetic
+from tare_inside.workloads.formats import make as making
+from tare_inside.workloads.formats import pictures, synthetic
 
 TITLE = "ImageNet subset"
 KIND = "image"

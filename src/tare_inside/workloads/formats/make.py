@@ -26,7 +26,7 @@ from typing import Any, Dict
 
 if __name__ == "__main__":
     # Run as a file, wherever it lies: what is imported is the package around it, not the files beside it.
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    sys.path[0] = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 
 from tare_inside import named  # noqa: E402
 

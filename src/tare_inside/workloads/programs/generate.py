@@ -1,4 +1,6 @@
-"""The built-in text generation: `python -m tare_inside.programs.generate JOB`, JOB being JSON or the path of a file.
+"""The built-in text generation: `python -m tare_inside.workloads.programs.generate JOB`.
+
+JOB is JSON or the path of a file.
 
 A request is a batch of prompts of equal length. Marks: `first_token`, from the request to its first token (prefill:
 all tokens of the prompt at once), and for each further token of the batch a `step`, with `compute` meaning the same:
@@ -19,10 +21,10 @@ import torch
 
 from tare_inside import BEGAN_NS, marks, named
 from tare_inside.launch import wait_for_the_others
-from tare_inside.layers import decoder_from_folder
-from tare_inside.models import Gpt2
-from tare_inside.programs import running, tasks
-from tare_inside.programs.running import program, read_job
+from tare_inside.workloads.layers import decoder_from_folder
+from tare_inside.workloads.models import Gpt2
+from tare_inside.workloads.programs import running, tasks
+from tare_inside.workloads.programs.running import program, read_job
 
 SHOWN = ("steps", "answers_digest", "answer")
 MARKS_APART = 64

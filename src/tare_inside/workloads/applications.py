@@ -26,9 +26,9 @@ class Image(object):
 
     @classmethod
     def prepare(cls, folder, options):
-        from tare_inside.data import imagenet
-        from tare_inside.models import ResNet50
-        from tare_inside.programs import tasks
+        from tare_inside.workloads.data import imagenet
+        from tare_inside.workloads.models import ResNet50
+        from tare_inside.workloads.programs import tasks
 
         side = options.get("pixels") or ResNet50.INPUT[-1]
         pictures = imagenet.Dataset(folder, pixels=side)
@@ -63,9 +63,9 @@ class Question(object):
 
     @classmethod
     def prepare(cls, folder, options):
-        from tare_inside.data import questions
-        from tare_inside.models import BertLarge
-        from tare_inside.programs import tasks
+        from tare_inside.workloads.data import questions
+        from tare_inside.workloads.models import BertLarge
+        from tare_inside.workloads.programs import tasks
 
         requested, length = questions.Dataset(folder), options.get("length") or BertLarge.INPUT[0]
         tokeniser = requested.tokeniser(BertLarge.VOCABULARY)
@@ -77,7 +77,7 @@ class Question(object):
         return task, tensors_on
 
     def pre(self, items):
-        from tare_inside.formats import tokens
+        from tare_inside.workloads.formats import tokens
 
         rows, known = [], []
         for item in items:
@@ -88,7 +88,7 @@ class Question(object):
         return tokens.padded(rows, self._length, self._tokeniser.number("[PAD]")), known
 
     def post(self, outputs, known):
-        from tare_inside.formats import tokens
+        from tare_inside.workloads.formats import tokens
 
         starts, ends = (scores.float().cpu() for scores in outputs)
         answers, place = [], 0
@@ -118,9 +118,9 @@ class Recommendation(object):
 
     @classmethod
     def prepare(cls, folder, options):
-        from tare_inside.data import criteo
-        from tare_inside.models import Dlrm
-        from tare_inside.programs import tasks
+        from tare_inside.workloads.data import criteo
+        from tare_inside.workloads.models import Dlrm
+        from tare_inside.workloads.programs import tasks
 
         task = cls(criteo.Dataset(folder, rows=Dlrm.table_rows(options["scale"])))
         network = tasks.seeded(cls.MODEL, options["seed"], (), options["scale"])
@@ -160,9 +160,9 @@ class Speech(object):
     def prepare(cls, folder, options):
         import torch
 
-        from tare_inside.data import speech as data
-        from tare_inside.formats import speech
-        from tare_inside.programs import tasks
+        from tare_inside.workloads.data import speech as data
+        from tare_inside.workloads.formats import speech
+        from tare_inside.workloads.programs import tasks
 
         clips, hear = data.Dataset(folder), speech.LogMel()
         features, _ = cls.padded([hear(clips[0][0])])
@@ -183,7 +183,7 @@ class Speech(object):
     def infer(self, features, lengths):
         import torch
 
-        from tare_inside.formats import speech
+        from tare_inside.workloads.formats import speech
 
         encoded = self._encode(features)
         lengths = torch.div(lengths + self.REDUCED - 1, self.REDUCED, rounding_mode="floor")

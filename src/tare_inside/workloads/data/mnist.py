@@ -10,7 +10,7 @@ import os
 import random
 import struct
 
-from tare_inside.formats import pictures
+from tare_inside.workloads.formats import pictures
 
 TITLE = "MNIST"
 ITEMS = 60000

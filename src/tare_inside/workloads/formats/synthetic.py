@@ -18,7 +18,7 @@ import itertools
 import math
 import sys
 
-from tare_inside.formats.make import chance
+from tare_inside.workloads.formats.make import chance
 
 WORDS = 28000
 

@@ -11,7 +11,7 @@ import math
 import os
 import re
 
-from tare_inside.formats import make as making
+from tare_inside.workloads.formats import make as making
 
 TITLE = "Criteo Kaggle click log"
 KIND = "clicks"

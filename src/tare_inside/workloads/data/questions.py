@@ -8,8 +8,8 @@ The real development set has 10,570 questions on 2,067 paragraphs of 48 articles
 import json
 import os
 
-from tare_inside.formats import make as making
-from tare_inside.formats import pictures, synthetic, tokens
+from tare_inside.workloads.formats import make as making
+from tare_inside.workloads.formats import pictures, synthetic, tokens
 
 TITLE = "SQuAD v1.1"
 KIND = "questions"

@@ -1,0 +1,1 @@
+"""The built-in programs: training, fine-tuning, generation, inference, LoadGen."""
