@@ -3,6 +3,7 @@
 #   make test            lint, types, import contracts and every test that this machine can run
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
 #   make dev             an environment to work on tare in: no torch, nothing for root (CONTRIBUTING.md)
+#   make dates           are tests and outcomes the same on eight dates? (ARGS=tests/unit/plan for other tests)
 #   make bench           what tare itself costs, compared with other tools (WHAT=sampler for one part, or several)
 #   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
@@ -20,7 +21,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep dev bench fuzz chaos soak audit docs site dist release clean
+.PHONY: weigh test deep dev dates bench fuzz chaos soak audit docs site dist release clean
 
 weigh:
 	@tools/setup weigh
@@ -36,6 +37,10 @@ dev:
 deep:
 	@tools/setup test
 	@TARE_DEEP=1 tools/test $(ARGS)
+
+dates:
+	@tools/setup test
+	@tools/eight-dates $(or $(ARGS),tests/unit/plan tests/unit/studies tests/unit/figures)
 
 # Other trackers go into a folder of their own; without what they merely could use, of which torch is gigabytes.
 PEERS = codecarbon==3.3.2 optimum-benchmark==0.6.0 pandas arrow python-dateutil six pytz tzdata py-cpuinfo questionary \
