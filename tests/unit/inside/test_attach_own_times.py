@@ -108,6 +108,7 @@ def torchrun(workdir: Path, env: dict[str, str]) -> Exit:
     return LocalHost().spawn(Command.model_validate(fields).job(LocalHost(), workdir, seed=1)).wait(240)
 
 
+@pytest.mark.deep  # the next one has the marks of the first rank, and the loops above their times
 def test_of_two_ranks_under_torchrun_the_first_is_marked_and_agrees(workdir: Path) -> None:
     ended = torchrun(workdir, {})
 
@@ -124,4 +125,6 @@ def test_all_ranks_under_torchrun_end_with_the_same_step(workdir: Path) -> None:
 
     assert ended.code == 0, ended.err
     assert ended.err.count("tare: ended after 4 steps, as requested.") == 1
-    assert len(spans(workdir)["step"]) == 4
+    found = spans(workdir)
+    assert [step for step, _, _ in found["step"]] == list(range(4))
+    check_parts(found)
