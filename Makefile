@@ -1,5 +1,5 @@
 # Each target installs what it needs: nothing has to be done before `make weigh` or `make test`.
-#   make weigh           LeNet-5 training, bare metal compared with a container; a verdict in two to three minutes
+#   make weigh           LeNet-5 training, bare metal compared with a container; a verdict in about two minutes
 #   make test            lint, types, import contracts and every test that this machine can run
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
 #   make dev             an environment to work on tare in: no torch, nothing for root (CONTRIBUTING.md)
