@@ -168,6 +168,7 @@ def test_volumes_of_another_container_are_not_written_to(engine: str, image: str
             "tare: --cap-add SYS_TIME let the container change this device itself",
         ),
         (["--ipc", "host", "--uts", "host"], "tare: --ipc host let the container change"),
+        (["--ipc", "host"], "For data loaders --shm-size 8g does what --ipc host does"),
         (["--device-cgroup-rule", "c 42:* rmw"], "tare: --device-cgroup-rule 'c 42:* rmw' let the container change"),
         (["-v", "{socket}:/var/run/docker.sock"], "gives the container an engine or a service: --real-volumes"),
         (["--entrypoint", "/only/in/the/image"], "bare metal cannot run `/only/in/the/image given`"),

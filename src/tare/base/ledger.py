@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-OF_LAUNCHER = ("cpu_system_s", "run_queue_s")  # beside the metrics of a record
+# Beside the metrics of a record; the quota's of a container that is not ours to put into a group are counted there.
+OF_LAUNCHER = ("cpu_system_s", "run_queue_s", "cgroup_nr_throttled", "cgroup_throttled_s")
 PERIOD_S = 0.1  # of a quota, as tare, Docker and Kubernetes set it
 
 

@@ -35,10 +35,10 @@ class Mount:
     options: tuple[str, ...]  # of the file system: for cgroup v1 these are its controllers
 
 
-def mounts(host: Host) -> list[Mount]:
-    """Everything that is mounted, in the order of mounting; nothing where there is no /proc."""
+def mounts(host: Host, pid: int | str = "self") -> list[Mount]:
+    """Everything that is mounted for a process, in the order of mounting; nothing where it cannot be read."""
     try:
-        lines = host.read("/proc/self/mountinfo").split("\n")
+        lines = host.read(f"/proc/{pid}/mountinfo").split("\n")
     except OSError:
         return []
     return [mount for line in lines if (mount := _parsed(line)) is not None]
@@ -176,14 +176,14 @@ ULIMITS = {
 }
 
 
-def ulimits(host: Host) -> dict[str, tuple[int, int]]:
-    """Our limits, soft and hard, for a container to have the same; -1 is none.
+def ulimits(host: Host, pid: int | str = "self") -> dict[str, tuple[int, int]]:
+    """Limits of a process, soft and hard, -1 is none; ours are for a container to have the same.
 
     It would otherwise get the engine's: a million open files as a rule, and programs that walk over all possible
     descriptors pay for that.
     """
     try:
-        lines = host.read("/proc/self/limits").splitlines()
+        lines = host.read(f"/proc/{pid}/limits").splitlines()
     except OSError:
         return {}
     found = {}

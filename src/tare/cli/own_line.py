@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from tare.base.secrets import masked_words
 from tare.cli.command_line import refuse_no_program, words_of
 from tare.cli.scaffold import Option, as_one, need, say
 from tare.drivers.containers.line import Line, is_line
+
+if TYPE_CHECKING:
+    from tare.parts.protocols import Suspicion
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Taken:
     line: Line
     fields: dict[str, Any]  # of the platform `own`
     work: dict[str, Any]  # the workload, as a study has it
+    of_image: set[str]  # the variables that the image itself sets
+    other: dict[str, Any] | None = None  # as `fields`, of the same line with another image
 
     @property
     def levels(self) -> list[Any]:
@@ -64,15 +69,16 @@ class Taken:
 
 
 def taken(
-    words: tuple[str, ...], allowed: Allowed, given: Mapping[str, object], end_early: Callable[[dict[str, Any]], None]
-) -> Taken | None:
+    words: tuple[str, ...], allowed: Allowed, given: Mapping[str, object], end_early: Callable[[dict[str, Any]], None],
+    against: str | None = None,
+) -> Taken | None:  # fmt: skip
     """The line after `--`, if it is one; says how it is run, what of it is not honoured, and what bare metal runs.
 
     `given`: other options about the container, which the line itself says; `end_early` puts into a workload where it
-    ends.
+    ends; `against`: another image, whose container is the other side.
     """
     from tare.drivers.containers import own
-    from tare.parts.platforms.own import Own, not_honoured, read
+    from tare.parts.platforms.own import Own, read
 
     allowed.refuse_without_line(words)
     if not is_line(words):
@@ -95,10 +101,17 @@ def taken(
     }
     fields = {"line": text, **{name: True for name, is_given in allowed.fields.items() if is_given}}
     fields |= {"env": variables} if variables else {}
+    of_image = own.variables_of_image(host, line)
+    say(f"container: {line.shown()}")
+    _say_what_differs(line, part, seen, allowed)
+    if against is not None:
+        other = replace(line, image=against)
+        own.look_at(host, other, part.allowed)  # it is there, and takes these options
+        say(f"against it: the same line with {against}.")
+        work = _work(list(seen.argv), str(Path.cwd()), end_early)
+        return Taken(line, fields, work, of_image, {**fields, "line": shlex.join(other.words())})
     command, folder = _on_bare_metal(seen, allowed.bare)
-    work: dict[str, Any] = {"command": {"argv": command, "cwd": folder, "plain": True}}
-    end_early(work)
-    runs = shlex.join(masked_words(command))
+    work, runs = _work(command, folder, end_early), shlex.join(masked_words(command))
     try:
         refuse_no_program(work)
     except StudyError as error:
@@ -107,7 +120,20 @@ def taken(
             "--bare COMMAND names what runs on this device instead; --image A --against-image B compares two images. "
             "Nothing was run."
         ) from None
-    say(f"container: {line.shown()}")
+    say(f"bare metal: `{runs}` in {folder}")
+    return Taken(line, fields, work, of_image)
+
+
+def _work(argv: list[str], folder: str, end_early: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    work: dict[str, Any] = {"command": {"argv": argv, "cwd": folder, "plain": True}}
+    end_early(work)
+    return work
+
+
+def _say_what_differs(line: Line, part: Any, seen: Any, allowed: Allowed) -> None:
+    """What of the line is not honoured, and what could be."""
+    from tare.parts.platforms.own import not_honoured
+
     if away := not_honoured(line, part.fields()):
         shown = " ".join(word for flag in away for word in flag.shown())
         say(f"  not honoured: {shown} (the container has a name of its own, no port and no terminal).")
@@ -115,8 +141,42 @@ def taken(
         say("  its network is `none`: --allow-network gives it the line's own.")
     if not allowed.fields["real_volumes"] and any(mount.writable for mount in seen.mounts):
         say("  each trial writes to a copy of its volumes: --real-volumes lets it write to them.")
-    say(f"bare metal: `{runs}` in {folder}")
-    return Taken(line, fields, work)
+
+
+def cured(taken: Taken, held: Mapping[str, Suspicion], causes: Sequence[str]) -> dict[str, str]:
+    """The cure of each suspect, as a change of the line where it is one; the last of the causes has the line that is
+    cured of all of them.
+    """
+    from tare.plan.why import Level
+
+    own = Level("own", taken.fields)
+    changes = {name: own.changed(each.without or {}).fields for name, each in held.items()}
+    cures = {name: _in_line(taken, changes[name]) or each.cure for name, each in held.items()}
+    for name in causes:
+        own = own.changed(held[name].without or {})
+        cures[name] = cures[name].partition("\n")[0] if name != causes[-1] else cures[name]
+    if len(causes) > 1:
+        first = cures[causes[-1]].partition("\n")[0]
+        cures[causes[-1]] = f"{first} With all of these:\n{_shown(taken, own.fields)[1]}"
+    return cures
+
+
+def _in_line(taken: Taken, fields: Mapping[str, Any]) -> str:
+    """What changes, and the whole line, to be pasted; empty where nothing of it changes."""
+    difference, whole = _shown(taken, fields)
+    return f"{difference}:\n{whole}" if difference else ""
+
+
+def _shown(taken: Taken, fields: Mapping[str, Any]) -> tuple[str, str]:
+    before = taken.fields.get("env", {})
+    env = {name: value for name, value in fields.get("env", {}).items() if before.get(name) != value}
+    better = taken.line.changed(env, fields.get("flags", {}), taken.of_image)
+    ours, theirs = ({" ".join(flag.words): flag for flag in line.flags} for line in (taken.line, better))
+    gone = [f"without `{' '.join(flag.shown())}`" for words, flag in ours.items() if words not in theirs]
+    new = [f"with `{' '.join(flag.shown())}`" for words, flag in theirs.items() if words not in ours]
+    shown = better.shown_words()
+    masked = "" if shown == [*better.words()] else "\n(each `hmac:...` stands for a value of yours that is not shown)"
+    return ", ".join([*gone, *new]), f"{shlex.join(shown)}{masked}"
 
 
 def _on_bare_metal(seen: Any, bare: str | None) -> tuple[list[str], str]:

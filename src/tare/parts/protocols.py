@@ -195,6 +195,16 @@ class Platform(Part):
         """Options of the command in it that have another value than the study gives them; None takes one away."""
         return {}
 
+    @classmethod
+    def limits(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
+        """The limits and the image that these fields bring, as other platforms name them, where its own differ."""
+        return {}
+
+    @classmethod
+    def as_own(cls, fields: Mapping[str, Json], change: Mapping[str, Json]) -> Mapping[str, Json]:
+        """A change of those, by the names of its own fields."""
+        return change
+
     def slowness(self) -> float:
         """How many times slower a workload runs in it than on bare metal, roughly, for plans."""
         return 1.0
@@ -610,6 +620,8 @@ class Suspicion:
     bundle: bool = False  # the change exchanges many things at once: it tells where the cost is, not what costs
     given: bool = False  # by an option of the user's: always tried
     spends: tuple[str, ...] = ()  # as of its cause, where the evidence says more
+    title: str = ""  # where a cause suspects several things: which one this is
+    weakens: bool = False  # its cure takes a protection away, as `Cause.weakens`
 
 
 @dataclass(frozen=True, slots=True)
@@ -636,6 +648,10 @@ class Cause(Part):
     @abstractmethod
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         """What the recorded facts and counters say of this cause. Ruled out is what was seen on both sides alone."""
+
+    def suspicions(self, slow: Side, quick: Side) -> Mapping[str, Suspicion | RuledOut | NotLooked]:
+        """The same where there may be several, each of which is tried by itself: by name, the only one by none."""
+        return {"": self.examine(slow, quick)}
 
     def obstacles(self, host: Host) -> list[Ruling]:
         return []

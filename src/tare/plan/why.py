@@ -19,7 +19,7 @@ from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
 from tare.drivers.containers.roots import unpacked
 from tare.parts.causes.variables import PLACE_VARIABLES, PLACES, is_settable
 from tare.parts.find import find, names
-from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
+from tare.parts.protocols import Cause, Json, NotLooked, Platform, RuledOut, Side, Suspicion, unseen
 
 BASE, OTHER = "slow", "quick"  # the sides that every wave has: the slow one as far as it is cured, and the other one
 MOST_TRIED = 6  # suspects in one search, beside all that the user gave; the others are named as not tried
@@ -27,6 +27,8 @@ MOST_AT_ONCE = 2
 ALONE = 0.25  # by so much more weight than the next a suspect is tried alone: as a rule it is the cause
 _GIVEN = 0.1  # the weight of an option that nothing speaks against but that it was given
 _TOGETHER = "It goes only with all of these changed: either half alone changes nothing."
+OF_LINE = "line:"  # how the name of a suspected option of a line of the user's begins
+MERGED = ("env", "arguments", "flags")  # fields of many values: a change touches some of them
 LEAST_SHARE = 0.1  # of the cost: a cause of phases with less of it cannot explain it
 
 # What a cause's phases are called, and which parts of a run tell of them. Where a step has no parts, all are possible.
@@ -59,7 +61,8 @@ class Level(NamedTuple):
 
     def changed(self, change: Mapping[str, Json]) -> Level:
         """Variables and arguments are merged; a field that becomes None is left to its default."""
-        merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in ("env", "arguments")}
+        change = cast(type[Platform], find("platforms", self.platform)).as_own(self.fields, change)
+        merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in MERGED}
         made = {**self.fields, **change, **{name: values for name, values in merged.items() if values}}
         for name in ("hidden", "compiled", "taken"):  # files of two suspects
             if name in change and name in self.fields:
@@ -150,7 +153,8 @@ class Suspects:
 
     def offered(self) -> dict[str, str]:
         """The cures that may be told before they are proved: none that takes a protection away."""
-        return {name: cure for name, cure in self.cures().items() if not cause_of(name).weakens}
+        weakens = {name for name, each in self.held.items() if each.weakens or cause_of(name).weakens}
+        return {name: cure for name, cure in self.cures().items() if name not in weakens}
 
     def evidence(self) -> dict[str, str]:
         return {name: each.evidence for name, each in self.held.items()}
@@ -160,7 +164,8 @@ class Suspects:
         return {"ruled out": [*self.ruled_out], "not looked at": [*self.not_looked]}
 
     def titles(self) -> dict[str, str]:
-        return {name: cause_of(name).title for name in (*self.held, *self.ruled_out, *self.not_looked)}
+        own = {name: each.title for name, each in self.held.items() if each.title}
+        return {name: cause_of(name).title for name in (*self.held, *self.ruled_out, *self.not_looked)} | own
 
 
 def cause_of(name: str) -> type[Cause]:
@@ -173,9 +178,14 @@ def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None)
     held, ruled_out, not_looked = {}, {}, {}
     more_s = slow.metrics.get("wall_s", 0.0) - quick.metrics.get("wall_s", 0.0)
     grown = growth(slow.spent(), quick.spent(), more_s)
-    for name in names("causes"):
+    seen = {
+        f"{name}:{own}" if own else name: found
+        for name in names("causes")
+        for own, found in cause_of(name)().suspicions(slow, quick).items()
+    }
+    for name, first in seen.items():
         cause = cause_of(name)
-        found = _with_given(cause, slow, quick, cause().examine(slow, quick))
+        found = _with_given(cause, slow, quick, first)
         fits = fitting(cause.phases, shares or {})
         if isinstance(found, RuledOut):
             ruled_out[name] = found.why
@@ -188,7 +198,18 @@ def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None)
         else:
             touched = touching(found.spends or cause.spends, grown)
             held[name] = replace(found, weight=found.weight * (0.5 + 0.5 * fits) * (0.4 + 0.6 * touched))
+    held = _once(held, Level(slow.platform, slow.fields))
     return Suspects(dict(sorted(held.items(), key=lambda pair: -pair[1].weight)), ruled_out, not_looked)
+
+
+def _once(held: Mapping[str, Suspicion], slow: Level) -> dict[str, Suspicion]:
+    """Without an option of a line of which a cause that knows more of it is suspected: both would try the same."""
+    known = [each.without for name, each in held.items() if each.without is not None and not name.startswith(OF_LINE)]
+    touched = {option for change in known for option in slow.changed(change).fields.get("flags") or ()}
+    touched |= {
+        f"--env={variable}" for change in known if len(change.get("env") or ()) == 1 for variable in change["env"]
+    }
+    return {name: each for name, each in held.items() if name.removeprefix(OF_LINE) not in touched}
 
 
 def _with_given(
@@ -196,7 +217,7 @@ def _with_given(
 ) -> Suspicion | RuledOut | NotLooked:
     """What the user gave is a suspect, whatever else is known of it: who gives an option asks about it, too."""
     if isinstance(found, Suspicion):
-        return replace(found, given=_is_given(found.without or {}, slow.fields))
+        return replace(found, given=found.given or _is_given(found.without or {}, slow.fields))
     value, other = slow.fields.get(cause.option), quick.fields.get(cause.option)
     if not _is_set(value) or value == other:
         return found
@@ -214,9 +235,7 @@ def _with_given(
 def _is_given(change: Mapping[str, Json], fields: Mapping[str, Json]) -> bool:
     """Whether a change touches what the user gave; of variables and arguments each is an option of its own."""
     given = {option: fields[option] for option in change if _is_set(fields.get(option))}
-    return any(
-        option not in ("env", "arguments") or change[option].keys() & value.keys() for option, value in given.items()
-    )
+    return any(option not in MERGED or change[option].keys() & value.keys() for option, value in given.items())
 
 
 def _is_set(value: Any) -> bool:

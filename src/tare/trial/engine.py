@@ -508,6 +508,8 @@ def _collect(tenants: list[Tenant], spool: Path, state: TrialState) -> None:
     if measured.exit is not None and (printed := len(measured.exit.out) + len(measured.exit.err)) > _MUCH_OUTPUT:
         state.facts["output"] = {"bytes": printed}  # as far as it was kept
     state.facts["place"] = place_facts(measured.place)
+    if around := state.facts["place"].pop("around", None):  # less than a fingerprint, and not to be compared with one
+        state.facts["around"] = around
     state.facts |= measured.workload.facts()
     state.notes += [SHARED_FILES] if state.facts["place"].get("files") == "shared" else []
     state.notes += [AS_ROOT] if state.facts["place"].get("user") == 0 else []

@@ -201,8 +201,7 @@ def test_a_suspect_that_was_tried_is_not_named_as_untried():
 
 def test_of_two_images_the_software_is_where_the_cost_is_and_never_the_cause():
     run = Played(lambda level: 9.0 if level.fields.get("image") == "/app-2" else 1.0)
-    run.image = "/app-2"
-    run.other_side("runc", {"image": "/app-1"})
+    run.other_side("runc", {"image": "/app-1"}, ("/app-2", "/app-1"))
     found = Finding(run).explained("runc", {"image": "/app-2"}, quiet=True)
 
     assert found.total.verdict == "slower" and run.sides == ("app-2", "app-1")

@@ -38,8 +38,8 @@ def _never(*given: object) -> None:
         ("weigh train.py", "Did you mean `tare weigh -- python train.py`?"),
         ("why train.py", "Did you mean `tare why -- python train.py`?"),
         (
-            "why -- docker run --cpus 1 app python train.py",
-            "`tare weigh -- docker run ...` measures your line as it is",
+            "why --layers -- docker run --cpus 1 app python train.py",
+            "--layers takes a container of tare's own apart, and not yours.",
         ),
         ("weigh --bare true -- python train.py", "--bare is about a `docker run` or `podman run` line after --."),
         ("weigh --in runc -- podman run app", "--in is for a container that tare makes: write it into your line"),

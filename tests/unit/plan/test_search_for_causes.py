@@ -9,9 +9,9 @@ from tare.parts.protocols import Side, Suspicion
 from tare.plan.why import MOST_TRIED, Level, Search, added, examined, fitting, with_recorded_variables, without
 
 VARIABLES = {"PYTHONPYCACHEPREFIX": "/none", "PYTHONTRACEMALLOC": "1"}
-THROTTLED = {"wall_s": 9, "cpu_s": 1, "cgroup_nr_throttled": 40, "cgroup_throttled_s": 5}
+THROTTLED = {"wall_s": 9, "cpu_s": 1, "run_queue_s": 0, "cgroup_nr_throttled": 40, "cgroup_throttled_s": 5}
 SLOW = Side("runc", "runc", {"quota": 0.5, "env": VARIABLES}, {}, THROTTLED)
-QUICK = Side("bare metal", "bare", {}, {}, {"wall_s": 3, "cpu_s": 2.9})
+QUICK = Side("bare metal", "bare", {}, {}, {"wall_s": 3, "cpu_s": 2.9, "run_queue_s": 0})
 
 
 def suspicion(weight: float, **env: str) -> Suspicion:

@@ -182,7 +182,8 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
         place = {f"place.{key}": value for key, value in flat(facts.get("place") or {}).items()}
         output = {f"output.{key}": value for key, value in (facts.get("output") or {}).items()}
         served = {f"served.{key}": value for key, value in (facts.get("served") or {}).items()}
-        told = {**flat(facts.get("inside") or {}), **place, **device, **output, **served}
+        inside = {**flat(facts.get("around") or {}), **flat(facts.get("inside") or {})}
+        told = {**inside, **place, **device, **output, **served}
         told |= {"variables": facts["variables"]} if "variables" in facts else {}
         found = {**told, "command.words": words_of(record), **found}
     return found
@@ -200,7 +201,7 @@ def words_of(record: Record) -> list[str]:
 
 def metrics_of(records: Sequence[Record]) -> dict[str, float]:
     """The median of each figure over the trials of one side, with what the launcher counted for the ledger alone."""
-    known = [{**_counted(record), **record.metrics} for record in records]
+    known = [{**record.metrics, **_counted(record)} for record in records]
     names = dict.fromkeys(name for each in known for name in each)
     return {
         name: median_estimate(values).value

@@ -21,6 +21,7 @@ from tare.base.files import replace_file
 from tare.base.secrets import masked_words
 from tare.base.text import count_text
 from tare.cli.command_line import CommandVerb, refuse_no_program
+from tare.cli.own_line import Allowed, cured, line_options, taken
 from tare.cli.scaffold import (
     FOLDER,
     WORDS,
@@ -83,7 +84,6 @@ def _container(
     image: str | None, against_image: str | None, ulimits: tuple[str, ...], inside_env: tuple[str, ...],
     inside_arg: tuple[str, ...], seccomp_profile: Path | None, writable: bool, **limits: Any,
 ) -> Container:  # fmt: skip
-    need(bool(image) or not against_image, "--against-image is the other one of two: name the slow one by --image.")
     named = all(each.startswith("-") for each in inside_arg)
     need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
     numbers = _assigned("--ulimit", ulimits)
@@ -149,6 +149,7 @@ container_options: Option = as_one(
 @steps_option
 @minutes_option
 @script_options
+@line_options
 @server_options
 @click.option("-v", "--verbose", is_flag=True, help="Also what was tried, what was not, and what was ruled out.")
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
@@ -158,6 +159,7 @@ container_options: Option = as_one(
 def command(
     inside: str | None,
     asked: Asked,
+    allowed: Allowed,
     python: str | None,
     container: Container,
     metric: str | None,
@@ -178,6 +180,11 @@ def command(
     what is sure so far. `tare show FOLDER` prints the whole answer again.
 
     tare why --quota 1 -- python train.py
+
+    Put before the `docker run` or `podman run` line that you have, it explains that container, as it is, and prints the
+    change of your line:
+
+    tare why -- docker run --cpus 1 -v $PWD:/work -w /work app:1 python train.py
 
     One image against another, in the same container:
 
@@ -209,11 +216,15 @@ def command(
     )
     need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(asked.words)!r}.")
     need(
-        not is_line(asked.words),
-        "`tare why` explains containers that tare makes, and would run this engine inside of one: `tare weigh -- "
-        "docker run ...` measures your line as it is; for why, give its limits to `tare why --image IMAGE -- COMMAND`.",
+        not (layering.always and is_line(asked.words)), "--layers takes a container of tare's own apart, and not yours."
     )
-    work = asked.workload(image=bool(container.image))
+    given = {"--in": inside, **{f"--{name}": value for name, value in (container.fields | container.profile).items()}}
+    line = taken(asked.words, allowed, given | asked.about_container(), asked.end_early, container.against)
+    need(
+        bool(container.image or line) or not container.against,
+        "--against-image is the other one of two: name the slow one by --image, or by your `docker run` line.",
+    )
+    work = line.work if line else asked.workload(image=bool(container.image))
     need(
         asked.is_own or "arguments" not in container.fields,
         "--inside-arg is about an option of a command: give one after --, or a --server.",
@@ -221,25 +232,33 @@ def command(
     fields, profile = {**container.fields, **asked.script.platform()}, container.profile
     need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
     refuse_no_images(container.image, container.against)
-    refuse_no_program(work)
-    run = Trying(folder, work, python, repeat, margin, Role.START_UP.metric if start_up else metric, container.image)
+    if line is None:
+        refuse_no_program(work)
+    judged = Role.START_UP.metric if start_up else metric
+    run = Trying(folder, work, python, repeat, margin, judged, container.image, line)
     finding, apart = Finding(run), None
     await_device()
     with ExitStack() as stack:
         stack.enter_context(stopped_by_requests())
         try:
-            chosen = choose_platform("runc" if profile and inside is None else inside, stack)
-            fetched(chosen, container.image, container.against)
+            if line is None:
+                chosen = choose_platform("runc" if profile and inside is None else inside, stack)
+                fetched(chosen, container.image, container.against)
+            else:
+                chosen, fields = "own", line.fields
             need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
             refuse_wrong(chosen, {**fields, **profile}, work, python)
-            if container.against:
+            if container.against is not None:
                 against = "--layers takes a container apart against bare metal, and not against an image."
                 need(not layering.always, against)
-                run.other_side(chosen, {**fields, **profile, "image": container.against})
+                other = (line and line.other) or {**fields, **profile, "image": container.against}
+                run.other_side(chosen, other, (str(line.line.image if line else container.image), container.against))
             found = finding.explained(chosen, {**fields, **profile}, quiet=as_json, verbose=verbose)
             if found.answer is not None and found.total.verdict == "slower" and not found.answer.explained:
                 found = finding.placed()
-            wanted = layering.always or (found.unexplained and not layering.never and not container.against)
+            wanted = layering.always or (
+                found.unexplained and not layering.never and not container.against and line is None
+            )
             if wanted and found.answer is not None and not as_json:  # it takes long: what is known is said before it
                 click.echo(_text(found, run, verbose=False), err=True)
             apart = taken_apart(run, chosen, fields, profile, layering) if wanted else None
@@ -313,7 +332,10 @@ class Finding:
         run, slow = self.run, Level(platform, fields)
         if run.files:
             say(run.files)
-        say(f"both sides in turn, {LEAST} blocks, or up to {run.most} where they leave it open.")
+        say(
+            f"both sides in turn, {LEAST} blocks, or up to {run.most} where they leave it open: {2 * LEAST} to "
+            f"{2 * run.most} runs, beside one of each before. To try a suspect takes {LEAST} to {run.most} blocks more."
+        )
         first = run.look({QUICK: run.quick, SLOW: slow})
         found = self.so_far()
         if first.total.verdict == "equivalent":
@@ -379,6 +401,8 @@ def _text(found: Explained, run: Trying, *, verbose: bool, marked: bool = False)
         found.suspects, spared, found.suspects.ruled_out, found.phases, found.located,
         where_text(found.grown, found.where, found.total.unit),
     )  # fmt: skip
+    if run.line is not None:
+        about = replace(about, cures=cured(run.line, found.suspects.held, [each.cause for each in found.answer.causes]))
     return answer_text(found.answer, about, width(), run.sides, verbose=verbose, marked=marked)
 
 

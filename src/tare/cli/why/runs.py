@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tare.analysis.why.causes import Answer, Pair, Phase, Wave
     from tare.analysis.why.layers import Calls, Waterfall
     from tare.analysis.why.where import Where
+    from tare.cli.own_line import Taken
     from tare.fleet.local import Enough
     from tare.parts.protocols import Side
     from tare.plan.why import Level, Search, Stages, Suspects
@@ -80,6 +81,7 @@ class Trying:
         margin: float,
         metric: str | None,
         image: str | None = None,
+        line: Taken | None = None,
     ) -> None:
         from tare.plan.why import Level
 
@@ -90,19 +92,19 @@ class Trying:
         # A command whose files are an image's runs in them on bare metal too: the same bytes on both sides.
         in_image = any(isinstance(each, dict) and each.get("in_image") for each in work.values())
         self.quick = Level("bare", {"image": image} if in_image else {})  # the other side: see `other_side`
-        self.image, self.sides = image, ("container", "bare metal")  # what the slow side and the other one are called
+        self.sides = ("container", "bare metal")  # what the slow side and the other one are called
         self.files = _files_text(image, in_image)
+        self.line = line
         self.waves: list[Wave] = []
         self._bundles: frozenset[str] = frozenset()  # of the suspects: see `answer` of causes.py
         self._trials, self._seconds = 0, 0.0
         self._slowest_s = 0.0  # the longest run of the workload so far
         self._known = False  # whether a study ran already: then both sides are known to run
 
-    def other_side(self, platform: str, fields: Mapping[str, Any]) -> None:
-        """A container with another image, in the place of bare metal."""
+    def other_side(self, platform: str, fields: Mapping[str, Any], images: tuple[str, str]) -> None:
+        """A container with another image, in the place of bare metal; `images`: the slow side's, and that one."""
         from tare.plan.why import Level
 
-        images = str(self.image), str(fields["image"])
         self.files = f"{images[0]} and {images[1]} run in the same container, each with its own files and variables."
         short = Path(images[0]).name, Path(images[1]).name  # app:2; of a path that differs in its end
         self.quick, self.sides = Level(platform, fields), short if short[0] != short[1] else images
@@ -478,10 +480,12 @@ def explain_stores(
 def side(name: str, settings: Mapping[str, Any], records: Sequence[Record]) -> Side:
     """What its platform was set to, and what these trials of it recorded."""
     from tare.analysis.why.causes import facts_of, metrics_of
+    from tare.parts.find import find
     from tare.parts.protocols import Side
 
     fields = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("platform.")}
-    return Side(name, str(settings["platform"]), fields, facts_of(records), metrics_of(records))
+    limits = find("platforms", str(settings["platform"])).limits(fields)  # type: ignore[attr-defined]
+    return Side(name, str(settings["platform"]), {**fields, **limits}, facts_of(records), metrics_of(records))
 
 
 def suspects_json(suspects: Suspects) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tare.base.secrets import masked_words, shown_env
 ENGINES = ("docker", "podman")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _OPTION = re.compile(r"\s{2,}(?:-(\w), )?--([\w-]+)(?: (\S+))?(?:\s{2,}.*|\s*)")
-_VARIABLES = ("--env",)
+_VARIABLES = ("--env", "--label", "--annotation")  # a label may tell a proxy who has which password
 # Whose value is a setting and what it is set to: several of one option are told apart by the setting.
 _SETTINGS = ("--env", "--ulimit", "--sysctl", "--label", "--log-opt", "--security-opt", "--annotation", "--add-host")
 
@@ -86,8 +86,11 @@ class Line:
 
     def shown(self) -> str:
         """For people and records, without secrets."""
+        return shlex.join(self.shown_words())
+
+    def shown_words(self) -> list[str]:
         flags = [word for flag in self.flags for word in flag.shown()]
-        return shlex.join([*masked_words(self.engine), "run", *flags, self.image, *masked_words(self.command)])
+        return [*masked_words(self.engine), "run", *flags, self.image, *masked_words(self.command)]
 
     def values(self, name: str) -> list[str]:
         return [flag.value for flag in self.flags if flag.name == name]
@@ -106,9 +109,24 @@ class Line:
             named[name if often[name] == 1 else f"{name}#{seen[name]}"] = flag
         return named
 
-    def without(self, names: Collection[str]) -> Line:
-        """The same line without these options, by their names in `named`."""
-        return replace(self, flags=tuple(flag for name, flag in self.named.items() if name not in names))
+    def changed(
+        self, env: Mapping[str, str | None], options: Mapping[str, str | None], of_image: Collection[str] = ()
+    ) -> Line:
+        """With these variables, and these options by their names in `named`; None takes one away.
+
+        `of_image`: variables that the image sets as well, so that to leave the option out is not enough.
+        """
+        away = {name for name, flag in self.named.items() if flag.name == "--env" and flag.setting in env}
+        unset = "--unsetenv" if self.program == "podman" else "--env"  # a name alone takes away what the image sets
+        ours = {flag.setting for flag in self.flags if flag.name == "--env"} - {*of_image}
+        values = [("--env", f"{name}={value}") for name, value in env.items() if value is not None]
+        values += [(unset, name) for name, value in env.items() if value is None and name not in ours]
+        for each, value in options.items():
+            name, equals, setting = each.partition("=")
+            values += [] if value is None else [(name, f"{setting}={value}" if equals else value)]
+        added = [Flag(name, value, (f"{name}={value}",)) for name, value in values]
+        left = [flag for name, flag in self.named.items() if name not in {*away, *options}]
+        return replace(self, flags=(*left, *added))
 
 
 def is_line(words: Sequence[str]) -> bool:

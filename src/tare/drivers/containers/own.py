@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from tare.drivers.containers.place import LABEL, labels
 from tare.drivers.containers.roots import give_work_folder
 from tare.drivers.layers import LARGEST_COPY_BYTES
 from tare.drivers.places import Phases, comes_true
+from tare.drivers.surroundings import surroundings, throttled, waited_s
 
 Allow: TypeAlias = Literal["network", "volumes", "privileged"]
 
@@ -58,6 +60,9 @@ _MOST_LOOKED_AT = 10_000  # entries of a volume
 _MADE_WITHIN_S = 1800.0  # it may fetch the image
 _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
+_FOR_LOADERS = " For data loaders --shm-size 8g does what --ipc host does: the batches of their workers have room."
+_LOOKS_EVERY_S = 0.05
+_BEFORE = ("runc", "crun", "docker-init", "catatonit", "tini")  # what becomes the user's program, or starts it
 _PYTHONPATH = "PYTHONPATH"
 _ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 
@@ -156,6 +161,12 @@ def refuse_remote(host: Host, line: Line) -> None:
         )
 
 
+def variables_of_image(host: Host, line: Line) -> set[str]:
+    """The names of those that the image itself sets."""
+    asked = host.run([*line.engine, "image", "inspect", "--format", "{{json .Config.Env}}", line.image])
+    return {each.partition("=")[0] for each in json.loads(asked.out) or ()} if asked.code == 0 else set()
+
+
 def _inspected(host: Host, engine: Sequence[str], name: str) -> dict[str, Any]:
     (found,) = json.loads(host.run([*engine, "container", "inspect", name]).checked().out)
     return dict(found)
@@ -227,6 +238,7 @@ def refusals(line: Line, seen: Seen, allow: Collection[str]) -> list[str]:
         found.append(
             f"{' and '.join(seen.open_to_device)} let the container change this device itself: "
             "--allow-privileged runs it so, or take it out of the line."
+            + (_FOR_LOADERS if "--ipc host" in seen.open_to_device else "")
         )
     if "volumes" in allow:
         return found
@@ -399,9 +411,7 @@ class OwnPlace:
         taken = [name for name in own if name not in job.env]
         given = {name: value for name, value in job.env.items() if own.get(name) != value}
         given[tree.NAME_VARIABLE] = self.name  # by which its processes on a GPU are known as ours
-        line = self._line.without(
-            {name for name, flag in self._line.named.items() if flag.name == "--env" and flag.setting in taken}
-        )
+        line = self._line.changed(dict.fromkeys(taken), {}, taken)
         words, at = line.words("create"), len(line.engine) + 1
         ours = [
             f"--name={self.name}",
@@ -409,7 +419,6 @@ class OwnPlace:
             *self._added,
             f"--volume={workdir}:{workdir}",
             *([f"--cgroup-parent=/{tree.PARENT}/{self.name}"] if self._groups else []),
-            *self._unset(taken),
             *(f"--env={name}={value}" for name, value in given.items()),
         ]
         if self._seen.user:
@@ -422,13 +431,8 @@ class OwnPlace:
             why = _why(made, line, {**own, **job.env})
             raise TareError(f"the engine made no container of `{line.shown()}`: {why}")
         attached = Job((*line.engine, "start", "--attach", self.name), dict(os.environ), "/")
-        return OwnProcess(self._host, line, self.name, self._groups, self._host.spawn(attached))
-
-    def _unset(self, names: Sequence[str]) -> list[str]:
-        """Variables of the image that are taken away."""
-        if self._line.program == "podman":
-            return [f"--unsetenv={name}" for name in names]
-        return [word for name in names for word in ("--env", name)]
+        watch = Watch(self._host, self._groups, self.facts)
+        return OwnProcess(self._host, line, self.name, self._groups, self._host.spawn(attached), watch)
 
     def helpers(self) -> set[int]:
         """The daemon of the engine, and the containerd that it reports to."""
@@ -461,15 +465,61 @@ def _containerds(host: Host, daemon: int) -> set[int]:
     return {int(each) for each in listed if each.isdigit()} - {daemon}
 
 
+class Watch:
+    """Looks at a container from outside while it runs: what it has around it, and what is gone when it has ended.
+
+    The engine puts it into a group of its own in ours, where its quota is, and removes that with it.
+    """
+
+    def __init__(self, host: Host, groups: Mapping[str, str], facts: dict[str, Any]) -> None:
+        self.counted: dict[str, float] = {}
+        self._host, self._groups, self._facts = host, groups, facts
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> None:
+        if self._groups:
+            self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._groups:
+            self._thread.join()
+
+    def _look(self) -> None:
+        pid = None
+        while pid is None and not self._ended.wait(_LOOKS_EVERY_S):
+            pid = self._first()
+        if pid is None:
+            return
+        self._facts["around"] = surroundings(self._host, pid)
+        own = tree.folders_of_pid(self._host, pid)
+        while not self._ended.wait(_LOOKS_EVERY_S):
+            if (waits_s := waited_s(self._host, pid, pid)) is not None:
+                self.counted["run_queue_s"] = waits_s
+            self.counted |= throttled(self._host, own)
+
+    def _first(self) -> int | None:
+        """The container's first process, once it runs the user's program; of an init the one that it started."""
+        within = next((self._groups[key] for key in ("cpu", "") if key in self._groups), "")
+        below = [folder for folder, _, _ in os.walk(within) if folder != within and Path(folder).name != "conmon"]
+        pids = sorted({pid for folder in below for pid in tree.pids(self._host, {"": folder})})
+        programs = [tree.text_of(self._host, f"/proc/{pid}/comm").strip() for pid in pids]
+        return next((pid for pid, name in zip(pids, programs, strict=True) if not name.startswith(_BEFORE)), None)
+
+
 class OwnProcess:
     """The run of a container: its output comes by `start --attach`, its times from the engine."""
 
-    def __init__(self, host: Host, line: Line, name: str, groups: Mapping[str, str], inner: Process) -> None:
+    def __init__(
+        self, host: Host, line: Line, name: str, groups: Mapping[str, str], inner: Process, watch: Watch
+    ) -> None:
         self._host, self._engine, self._name = host, line.engine, name
-        self._groups, self._inner = groups, inner
+        self._groups, self._inner, self._watch = groups, inner, watch
 
     def wait(self, limit_s: float) -> Exit:
-        ended = self._inner.wait(limit_s)
+        with self._watch:
+            ended = self._inner.wait(limit_s)
         if ended.timed_out:
             self.kill()
         state = _inspected(self._host, self._engine, self._name)["State"]
@@ -488,6 +538,7 @@ class OwnProcess:
             "end_ns": round((end_s + to_monotonic_s) * 1e9),
             "wall_s": end_s - begin_s,
             **({} if used is None else {"cpu_user_s": used[0], "cpu_system_s": used[1]}),
+            **self._watch.counted,
         }
 
     def kill(self) -> None:

@@ -337,7 +337,7 @@ class Network(Cause):
         if not slow.metrics:  # every container that tare makes is without one, and most programs need none
             return NotLooked("whether it waits for a network is seen only in a run.")
         spent = [side.spent() for side in (slow, quick)]
-        if not all("wait" in each for each in spent):
+        if not all({"wait", "queue"} <= each.keys() for each in spent):
             return NotLooked("how long it waited for something else than a core is not known.")
         waits, others = (each["wait"] for each in spent)
         if waits < others + 0.5:

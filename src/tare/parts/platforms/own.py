@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -25,6 +27,50 @@ from tare.parts.protocols import Json, Leftover, Platform
 
 _AS_IS = {"--network": "none", "--net": "none", "--restart": "no"}  # what the container has anyway
 _NOTES = "own"  # in the state folder: which engine has the container of a site
+
+
+# Limits by the names that they have on other platforms: the option that sets each, and those that go with it.
+_LIMITS: Mapping[str, tuple[str, ...]] = {
+    "quota": ("--cpus", "--cpu-quota", "--cpu-period"),
+    "cpuset": ("--cpuset-cpus",),
+    "cpu_shares": ("--cpu-shares",),
+    "memory": ("--memory", "--memory-swap", "--memory-reservation", "--memory-swappiness", "--oom-kill-disable"),
+    "shm": ("--shm-size",),
+}
+_PERIOD_US = "100000"
+_SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
+
+
+def _size(text: str) -> int:
+    """As the engines read one: `2g`, `64m`, with powers of two."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no size")
+    return int(found[1]) << 10 * "bkmgt".index(found[2].lower() or "b")
+
+
+def _limit(flag: Flag, line: Line) -> dict[str, Json]:
+    """What an option limits; the engine knows the values that raise here, and nobody else has to."""
+    match flag.name:
+        case "--cpus":
+            return {"quota": float(flag.value)}
+        case "--cpu-quota":
+            return {"quota": int(flag.value) / int((line.values("--cpu-period") or [_PERIOD_US])[0])}
+        case "--cpuset-cpus":
+            return {"cpuset": flag.value}
+        case "--cpu-shares":
+            return {"cpu_shares": int(flag.value)}
+        case "--memory":
+            return {"memory": _size(flag.value)}
+        case "--shm-size":
+            return {"shm": _size(flag.value)}
+    return {}
+
+
+def _ulimits(line: Line) -> dict[str, int]:
+    """Those that processes begin with."""
+    pairs = [value.partition("=") for value in line.values("--ulimit")]
+    return {name: int(text.partition(":")[0]) for name, _, text in pairs}
 
 
 def _text(value: Any) -> Any:
@@ -50,8 +96,8 @@ class Own(Platform):
     line: Annotated[str, BeforeValidator(_text)] = ""
     """The whole line: `docker run --cpus 2 -v /data:/data:ro app:1 python train.py`."""
 
-    flags: dict[str, None] = Field(default_factory=dict)
-    """Options of the line that are taken out, by name: {--cpus: null}."""
+    flags: dict[str, str | None] = Field(default_factory=dict)
+    """Options of the line that have another value than there, by name: {--ulimit=nofile: 1024}; null takes one away."""
 
     env: dict[str, str | None] = Field(default_factory=dict)
     """Variables that have another value than in the line and its image; null takes one away."""
@@ -92,7 +138,7 @@ class Own(Platform):
         if not isinstance(host, OwnDevice):
             return [obstacle("needs.outermost", f"a line of yours runs on the device itself, and not in {host.name}.")]
         try:
-            line = read(self.line)
+            line = self._line()
             own.refuse_remote(host, line)
             refused = own.refusals(line, own.look_at(host, line, self.allowed), self.allowed)
         except TareError as error:
@@ -100,10 +146,40 @@ class Own(Platform):
         return [obstacle("needs.option", each) for each in refused]
 
     def image_now(self, host: Host) -> str | None:
-        return own.look_at(host, read(self.line), self.allowed).image if self.line else None
+        return own.look_at(host, self._line(), self.allowed).image if self.line else None
+
+    def _line(self) -> Line:
+        return read(self.line).changed({}, self.flags)
+
+    @classmethod
+    def limits(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
+        line = read(_text(fields["line"])).changed({}, fields.get("flags") or {})
+        found: dict[str, Json] = {"image": line.image}
+        for flag in line.flags:
+            with suppress(ValueError):
+                found |= _limit(flag, line)
+        with suppress(ValueError):
+            found |= {"ulimits": limits} if (limits := _ulimits(line)) else {}
+        return found
+
+    @classmethod
+    def as_own(cls, fields: Mapping[str, Json], change: Mapping[str, Json]) -> Mapping[str, Json]:
+        rest, flags = dict(change), dict[str, str | None]()
+        line = read(_text(fields["line"])) if {*_LIMITS, "ulimits", "image"} & rest.keys() else None
+        named = line.named if line else {}
+        if line and (image := rest.pop("image", None)):
+            rest["line"] = shlex.join(replace(line, image=image).words())
+        for name in _LIMITS.keys() & rest.keys():
+            value, options = rest.pop(name), _LIMITS[name]
+            flags |= {each: None for each, flag in named.items() if flag.name in options}
+            flags |= {} if value is None else {options[0]: str(value)}
+        if "ulimits" in rest:
+            flags |= {each: None for each, flag in named.items() if flag.name == "--ulimit"}
+            flags |= {f"--ulimit={name}": str(value) for name, value in (rest.pop("ulimits") or {}).items()}
+        return {**rest, "flags": {**flags, **(rest.get("flags") or {})}} if flags else rest
 
     def open(self, host: Host, site: Site) -> InnerHost:
-        line, phases = read(self.line).without(self.flags), Phases(host.clock)
+        line, phases = self._line(), Phases(host.clock)
         processes.lease_name(site.name)
         with ExitStack() as stack:
             note = state_dir() / _NOTES / site.name

@@ -217,7 +217,8 @@ def answer_text(
     """What is slower, the cause, its proof, the change, what is left; `verbose`: what was tried and ruled out, too."""
     lines = []
     for head, sentence in answer_lines(found, told, sides, marked=marked):
-        lines += wrap(f"{head}: {sentence}", width, indent=" " * 8)
+        said, *pasted = sentence.split("\n")  # what is to be pasted is not broken into lines of ours
+        lines += [*wrap(f"{head}: {said}", width, indent=" " * 8), *pasted]
     if not verbose:
         return "\n".join(lines)
     if told.phases:
