@@ -46,6 +46,7 @@ from tare.cli.weigh import (
     server_options,
     steps_option,
 )
+from tare.cli.why.running import Attached, explain_running, running_options
 from tare.cli.why.runs import (
     LEAST,
     Apart,
@@ -150,6 +151,7 @@ container_options: Option = as_one(
 @minutes_option
 @script_options
 @line_options
+@running_options
 @server_options
 @click.option("-v", "--verbose", is_flag=True, help="Also what was tried, what was not, and what was ruled out.")
 @output_option("The folder of all stores; else out/why-TIME.", FOLDER)
@@ -160,6 +162,7 @@ def command(
     inside: str | None,
     asked: Asked,
     allowed: Allowed,
+    attached: Attached,
     python: str | None,
     container: Container,
     metric: str | None,
@@ -186,6 +189,11 @@ def command(
 
     tare why -- docker run --cpus 1 -v $PWD:/work -w /work app:1 python train.py
 
+    Of what runs already it says within half a minute what may slow it down, without a run of its own:
+    limits, waits, reads, variables. Nothing is restarted, written, or executed in it:
+
+    tare why --container my-service
+
     One image against another, in the same container:
 
     tare why --image app:2 --against-image app:1 -- python train.py
@@ -199,6 +207,11 @@ def command(
 
     tare why out/monday out/today --try
     """
+    if attached.is_asked:
+        need(attached.running is None or attached.pid is None, "give either --container or --pid, not both.")
+        need(not asked.words, "--container and --pid look at what runs already, and take no command.")
+        explain_running(attached, as_json)
+        return
     folder = output or new_folder("why")
     if are_stores(asked.words):
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
