@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from planted_images import PYTHON
-from test_own_line_here import ENGINES, PLAIN, Run, archive, called, containers, everything, held, image, tare
+from test_own_line_here import ENGINES, LIMITS, PLAIN, Run, archive, called, containers, everything, held, image, tare
 
 import tare_inside
 
@@ -20,7 +20,7 @@ __all__ = ["archive", "image", "tare"]
 STEPS = """\
 import os, time
 from tare_inside import marks
-slow = 15 if os.environ.get("VERBOSE_CHECKS") else 2
+slow = 8 if os.environ.get("VERBOSE_CHECKS") else 2
 for step in range(12):
     marks.begin("step", step)
     for _ in range(slow):
@@ -59,7 +59,8 @@ def test_the_option_that_costs_is_named_and_the_printed_line_does_without_its_co
     work = tmp_path / "work"
     work.mkdir()
     (work / "steps.py").write_text(STEPS)
-    before = [*engine.split(), "run", "--rm"]
+    limits = LIMITS if engine.startswith("podman") else ()
+    before = [*engine.split(), "run", "--rm", *limits]
     after = ["--init=false", "-v", f"{work}:/work", "-w", "/work", "--entrypoint", PYTHON, image, "/work/steps.py"]
     done = tare("why", "--margin", "20%", "-o", "out", "--", *before, *option, *after)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -112,7 +113,7 @@ def test_a_live_service_is_left_alone_and_its_secrets_are_told_nowhere(
     called(*words, "import", *(f"--change={each}" for each in changes), str(archive), image)
     volume = called(*words, "volume", "create").strip()
     line = [
-        *words, "run", "-d", "--restart", "always", f"--name={name}", "-p", "127.0.0.1:18765:8000",
+        *words, "run", "-d", *LIMITS, "--restart", "always", f"--name={name}", "-p", "127.0.0.1:18765:8000",
         "--label", "proxy.rule=canary-2", "-e", "DATABASE_URL=postgres://me:secret@db/canary-1",
         "-e", "HTTPS_PROXY=http://me:canary-2@proxy:3128", "-v", f"{volume}:/data", "-v", f"{tmp_path}/app:/app:ro",
     ]  # fmt: skip
@@ -149,3 +150,23 @@ def comes_true(holds: Callable[[], bool]) -> None:
             return
         time.sleep(0.1)
     raise AssertionError("it did not come true within 30 s")
+
+
+@pytest.mark.parametrize("engine", ENGINES[:1])
+def test_another_image_in_the_same_line_is_the_other_side(
+    engine: str, archive: Path, tare: Run, tmp_path: Path
+) -> None:
+    slow, quick = (f"localhost/tare/{name}:{os.getpid()}" for name in ("slow", "quick"))
+    (tmp_path / "steps.py").write_text(STEPS.replace("else 2", "else 1").replace("range(12)", "range(4)"))
+    called(engine, "import", "--change=ENV VERBOSE_CHECKS=1", str(archive), slow)
+    called(engine, "import", str(archive), quick)
+    try:
+        line = [engine, "run", "--rm", "-v", f"{tmp_path}:/in/no/folder/of/the/device:ro", f"--entrypoint={PYTHON}"]
+        done = tare("why", "--margin", "20%", "--against-image", quick, "-o", "out", "--",
+                    *line, slow, "/in/no/folder/of/the/device/steps.py")  # fmt: skip
+    finally:
+        subprocess.run([engine, "rmi", "--force", slow, quick], capture_output=True, check=False)
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "VERBOSE_CHECKS=1" in next(line for line in done.stdout.splitlines() if line.startswith("Cause: "))
+    assert "--env=VERBOSE_CHECKS" in pasted(done.stdout)

@@ -108,10 +108,10 @@ def taken(
         other = replace(line, image=against)
         own.look_at(host, other, part.allowed)  # it is there, and takes these options
         say(f"against it: the same line with {against}.")
-        work = _work(list(seen.argv), str(Path.cwd()), end_early)
+        work = _work(end_early, argv=list(seen.argv), in_image=True)
         return Taken(line, fields, work, of_image, {**fields, "line": shlex.join(other.words())})
     command, folder = _on_bare_metal(seen, allowed.bare)
-    work, runs = _work(command, folder, end_early), shlex.join(masked_words(command))
+    work, runs = _work(end_early, argv=command, cwd=folder, plain=True), shlex.join(masked_words(command))
     try:
         refuse_no_program(work)
     except StudyError as error:
@@ -124,8 +124,8 @@ def taken(
     return Taken(line, fields, work, of_image)
 
 
-def _work(argv: list[str], folder: str, end_early: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-    work: dict[str, Any] = {"command": {"argv": argv, "cwd": folder, "plain": True}}
+def _work(end_early: Callable[[dict[str, Any]], None], **command: Any) -> dict[str, Any]:
+    work: dict[str, Any] = {"command": command}
     end_early(work)
     return work
 
