@@ -61,8 +61,9 @@ def launch(argv):
         _thread.start_new_thread(stop_until_ended, (pid, argv, os.environ["TARE_STOPPED"].split("/")))
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)  # until it is reaped, the kernel still tells what it waited for
     end_ns = now_ns()
-    waited = dict(waits(read("/proc/%d/schedstat" % pid)), **looked)
+    schedstat = read("/proc/%d/schedstat" % pid)
     _, status, usage = os.wait4(pid, 0)
+    waited = dict(waits(schedstat, usage.ru_utime + usage.ru_stime), **looked)
     for number in _FORWARDED:
         signal.signal(number, signal.SIG_IGN)  # there is nobody to stop any more, and its pid may be another's soon
     counted = {
@@ -195,10 +196,13 @@ def left_running():
     return {name: round(cpu_s, 2) for name, cpu_s in found.items() if cpu_s >= 0.2}
 
 
-def waits(schedstat):
-    """How long a process was ready to run and had no core: its first thread, for others are gone by now."""
-    words = schedstat.split()
-    return {"run_queue_s": int(words[1]) / 1e9} if len(words) == 3 else {}
+def waits(schedstat, cpu_s):
+    """How long a process was ready to run and had no core: its first thread, for others are gone by now.
+
+    Nothing where other threads or children did a part of the work: how long these waited is not known.
+    """
+    words = [int(word) / 1e9 for word in schedstat.split()]
+    return {"run_queue_s": words[1]} if len(words) == 3 and cpu_s - words[0] < 0.1 * cpu_s + 0.01 else {}
 
 
 def say_begun(folder):

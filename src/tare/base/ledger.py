@@ -1,7 +1,8 @@
 """What a run spent its time on: the CPU, in the program and in the kernel, the wait for a core, a quota, all else.
 
-The wait for a core is that of the process itself, as the kernel counted it for its first thread. Where the threads of a
-program used more CPU time than the run took, what else it waited for is not known.
+The wait for a core is that of the process itself, as the kernel counted it for its first thread. Where that is not
+known, it cannot be told from waiting for something else: both are `off`, the time without a core. Where the threads of
+a program used more CPU time than the run took, neither is known.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def ledger(metrics: Mapping[str, float]) -> dict[str, float]:
     if "cgroup_throttled_s" in metrics:
         found["throttled"] = throttled_s
     if cpu_s <= wall_s:
-        found["wait"] = max(0.0, wall_s - sum(found.values()))
+        found["off" if run_queue_s is None else "wait"] = max(0.0, wall_s - sum(found.values()))
     return found
 
 

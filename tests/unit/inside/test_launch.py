@@ -64,6 +64,14 @@ def test_a_process_that_shares_its_core_waits_for_it(result: Path) -> None:
     assert said["run_queue_s"] <= said["wall_s"] - said["cpu_user_s"] - said["cpu_system_s"] + 0.05
 
 
+def test_what_a_child_waited_for_a_core_is_not_known_and_not_said(result: Path) -> None:
+    burn = "import time\nwhile time.process_time() < 0.3: pass"
+    launched(result, "sh", "-c", '"$0" -c "$1"; true', sys.executable, burn)
+    said = json.loads(result.read_text())
+
+    assert said["cpu_user_s"] + said["cpu_system_s"] > 0.2 and "run_queue_s" not in said
+
+
 def test_where_it_is_asked_to_look_it_says_what_the_innermost_process_was_at(result: Path) -> None:
     launched(result, "sh", "-c", "sleep 0.4; true", env={**os.environ, "TARE_STACKS": "1"})
     seen = json.loads(result.read_text())["sampled"]

@@ -234,7 +234,7 @@ def phases(slow: Mapping[str, float], quick: Mapping[str, float], metric: str = 
             parts.append(("start-up", quick[WHOLE] - steps[0], slow[WHOLE] - steps[1]))
     if not parts:  # nothing was marked
         spent = [ledger(side) for side in both]
-        return phases_of(spent[1], spent[0]) if all("wait" in each for each in spent) else ()
+        return phases_of(spent[1], spent[0]) if all(each.keys() & {"wait", "off"} for each in spent) else ()
     return _phases(parts)
 
 

@@ -18,7 +18,7 @@ class RootFiles(Cause):
     """The container's file system: small files through an overlay, a FUSE mount, or a share of another machine."""
 
     title: ClassVar[str] = "the container's file system"
-    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -66,7 +66,7 @@ class ColdLayers(Cause):
     """A cold page cache: libraries and interpreter of an image are read from the disk, as after a pull or a reboot."""
 
     title: ClassVar[str] = "a cold page cache for the image's layers"
-    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
@@ -93,7 +93,7 @@ class IoLimit(Cause):
     """The I/O limit: what is not in the page cache is read no faster than it allows."""
 
     title: ClassVar[str] = "the I/O limit"
-    spends: ClassVar[frozenset[str]] = frozenset({"wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
     option: ClassVar[str] = "io_rate"
 
@@ -101,8 +101,10 @@ class IoLimit(Cause):
         rate = slow.fields.get("io_rate")
         if not rate or rate == quick.fields.get("io_rate"):
             return RuledOut("it was started without a limit on its reads and writes, or both sides with the same.")
-        waited, others = (side.spent().get("wait", 0.0) for side in (slow, quick))
-        waits = f"; it waited for {waited:.1f} s, {others:.1f} s on the other side" if slow.metrics else ""
+        spent = [side.spent() for side in (slow, quick)]
+        waited, others = (each.get("wait", 0.0) for each in spent)
+        known = all("wait" in each for each in spent)
+        waits = f"; it waited for {waited:.1f} s, {others:.1f} s on the other side" if known else ""
         return Suspicion(
             weight=0.8 if waited > others + 0.1 else 0.3,
             evidence=f"it may read and write {size_text(float(rate))} of a disk in a second{waits}.",
@@ -116,7 +118,7 @@ class MemoryLimit(Cause):
     """The memory limit: the page cache counts, and what is reclaimed has to be read again."""
 
     title: ClassVar[str] = "the memory limit"
-    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
     option: ClassVar[str] = "memory"
 
@@ -152,7 +154,7 @@ class SharedMemory(Cause):
     """The size of /dev/shm: Docker's default of 64 MB is full with a few batches of images."""
 
     title: ClassVar[str] = "the size of /dev/shm"
-    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"data", "tail"})
     option: ClassVar[str] = "shm"
 
@@ -261,7 +263,7 @@ class Ulimits(Cause):
     """
 
     title: ClassVar[str] = "a limit of the process (ulimit)"
-    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -326,7 +328,7 @@ class Network(Cause):
     """The network namespace: a name look-up, or a library that calls home at import, waits until it times out."""
 
     title: ClassVar[str] = "the missing network"
-    spends: ClassVar[frozenset[str]] = frozenset({"wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -337,14 +339,15 @@ class Network(Cause):
         if not slow.metrics:  # every container that tare makes is without one, and most programs need none
             return NotLooked("whether it waits for a network is seen only in a run.")
         spent = [side.spent() for side in (slow, quick)]
-        if not all({"wait", "queue"} <= each.keys() for each in spent):
+        key = "wait" if all("wait" in each for each in spent) else "off"
+        if not all(key in each for each in spent):
             return NotLooked("how long it waited for something else than a core is not known.")
-        waits, others = (each["wait"] for each in spent)
+        waits, others = (each[key] for each in spent)
         if waits < others + 0.5:
             return RuledOut("it does not wait longer than the other side.")
         return Suspicion(
             weight=0.4,
-            evidence=f"it waited for {waits:.1f} s without using the CPU, {others:.1f} s on the other side.",
+            evidence=f"it did not run for {waits:.1f} s, {others:.1f} s on the other side.",
             guess=True,
             without={"network": "host"},
             cure="--network host, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
@@ -359,7 +362,7 @@ class Output(Cause):
     """What it prints: every line goes through the engine and its log driver before the program may go on."""
 
     title: ClassVar[str] = "its output, which goes through the engine"
-    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait"})
+    spends: ClassVar[frozenset[str]] = frozenset({"system", "wait", "off"})
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:

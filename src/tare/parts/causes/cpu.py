@@ -24,7 +24,7 @@ class Threads(Cause):
     """More threads than cores: pools are sized by the host's cores, and a quota then stops them all at once."""
 
     title: ClassVar[str] = "the number of threads"
-    spends: ClassVar[frozenset[str]] = frozenset({"cpu", "user", "system", "queue", "throttled"})
+    spends: ClassVar[frozenset[str]] = frozenset({"cpu", "user", "system", "queue", "throttled", "off"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         cores = slow.cores
@@ -167,7 +167,7 @@ class CpuQuota(Cause):
 
     title: ClassVar[str] = "the CPU quota"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
-    spends: ClassVar[frozenset[str]] = frozenset({"throttled", "queue"})
+    spends: ClassVar[frozenset[str]] = frozenset({"throttled", "queue", "off"})
     option: ClassVar[str] = "quota"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
@@ -234,7 +234,7 @@ class CpuWeight(Cause):
 
     title: ClassVar[str] = "the CPU weight beside busy neighbours"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
-    spends: ClassVar[frozenset[str]] = frozenset({"queue"})
+    spends: ClassVar[frozenset[str]] = frozenset({"queue", "off"})
     option: ClassVar[str] = "cpu_shares"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut:
@@ -243,8 +243,9 @@ class CpuWeight(Cause):
         if ours >= theirs:
             return RuledOut(f"its CPU weight of {ours:g} is not lower than the other side's.")
         spent = [side.spent() for side in (slow, quick)]
-        waited, others = (each.get("queue", each.get("wait", 0.0)) for each in spent)
-        waits = f"; it waited for a core for {waited:.1f} s, {others:.1f} s on the other side" if all(spent) else ""
+        waited, others = (each.get("queue", each.get("off", 0.0)) for each in spent)
+        known = all("queue" in each for each in spent)
+        waits = f"; it waited for a core for {waited:.1f} s, {others:.1f} s on the other side" if known else ""
         return Suspicion(
             weight=0.8 if waited > others else 0.3,
             evidence=f"a CPU weight of {ours:g}, {theirs:g} on the other side{waits}.",
@@ -262,7 +263,7 @@ class OtherProcesses(Cause):
 
     title: ClassVar[str] = "another process in the container"
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
-    spends: ClassVar[frozenset[str]] = frozenset({"cpu", "user", "system", "queue", "throttled"})
+    spends: ClassVar[frozenset[str]] = frozenset({"cpu", "user", "system", "queue", "throttled", "off"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         if missing := unseen(slow.seen("beside.looked"), quick.seen("beside.looked")):

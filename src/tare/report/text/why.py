@@ -154,6 +154,7 @@ _PHASE = {
     "queue": "ready, and waiting for a core",
     "throttled": "stopped by the CPU quota",
     "wait": "waiting (for a disk, a timer, a lock, a network)",
+    "off": "not running (waiting for a core, a disk, a timer, a lock or a network)",
 }
 
 

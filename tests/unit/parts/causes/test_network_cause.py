@@ -14,4 +14,4 @@ def test_a_container_without_a_network_is_suspect_only_where_it_waited() -> None
     waited = Side("docker", "docker", {"network": "none"}, metrics={"wall_s": 12.0, "cpu_s": 8.0, "run_queue_s": 0.0})
     found = Network().examine(waited, BARE)
     assert isinstance(found, Suspicion)
-    assert found.evidence == "it waited for 4.0 s without using the CPU, 0.0 s on the other side."
+    assert found.evidence == "it did not run for 4.0 s, 0.0 s on the other side."
