@@ -483,7 +483,7 @@ def _notes(selected: Selection, values: Sequence[Measurement], judged: Sequence[
 
 def _stop_rule(selected: Selection, comparisons: Sequence[Comparison]) -> tuple[list[str], bool]:
     asked = selected.request
-    usual = asked.metric is None or selected.metric == (asked.its_metric or pick_metric(selected.attempts, None))
+    usual = asked.metric in (None, asked.its_metric or pick_metric(selected.attempts, None))
     looked_at = asked.declared and usual
     if asked.until is None or not looked_at or not comparisons:
         return [], False

@@ -473,6 +473,13 @@ def test_a_metric_of_a_step_that_is_named_is_per_sample_too():
     assert "compare.per-sample" in [note.code for note in found.comparisons[0].notes]
 
 
+def test_the_stop_rule_is_told_of_a_declared_step_that_is_judged_per_sample():
+    study = {"repeat": {"min": 6, "max": 20, "until": 0.3}, "compare": {"by": "workload.batch", "metric": "step_s"}}
+    found = weigh(FakeStore(batches({16: 0.0, 64: 0.0}), study))
+
+    assert found.metric == "sample_s" and any("It was met" in str(note) for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("metric", "name"),
     [("step_s", "sample_s"), ("forward_s", "forward_sample_s"), ("step_ms", "step_ms_per_sample"),
