@@ -85,7 +85,7 @@ class Direction:
 LOWER = Direction(False, "name")
 _SOURCES: dict[Source, str] = {"name": "by its name", "option": "as requested"}
 _UNSETTLED: dict[Source, str] = {
-    "guess": "its name does not tell which way is better",
+    "guess": "its name does not show which way is better",
     "neutral": "more of it is neither better nor worse",
 }
 

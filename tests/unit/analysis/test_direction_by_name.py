@@ -51,7 +51,7 @@ def test_what_no_name_settles_is_a_guess():
 
 
 def test_what_is_not_settled_is_told_without_a_way_that_is_better():
-    assert str(direction_of("score")).startswith("its name does not tell which way is better (--higher-is-better")
+    assert str(direction_of("score")).startswith("its name does not show which way is better (--higher-is-better")
     assert str(direction_of("steps_at_once")).startswith("more of it is neither better nor worse (")
 
 
