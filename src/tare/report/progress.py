@@ -1,4 +1,4 @@
-"""How far a run is: a bar with the time left on a terminal, one line a trial anywhere else. Always on stderr."""
+"""How far a run is: a bar with the time left on a terminal, one line a block anywhere else. Always on stderr."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import contextlib
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TextIO
 
 from tare.base.text import count_text, duration_text, safe_lines, safe_text, time_text
 
 REFRESH_HZ = 1  # the bar is drawn on the device that is being measured: rarely, so that it does not show in the times
+LEAST_LEFT_S = 1.0  # less is not worth saying
 NARROWEST_BAR = 50  # columns; a bar in less says nothing
 
 Now = Callable[[], float]  # monotonic seconds
@@ -60,12 +62,15 @@ class Pace:
 
 
 class PlainProgress:
-    """One line for each trial that has ended: for pipes, logs and dumb terminals."""
+    """One line for each block that has ended: for pipes, logs and dumb terminals."""
 
     def __init__(self, stream: TextIO, now: Now = time.monotonic) -> None:
         self._stream = stream
         self._pace = Pace(0, now)
-        self._label = ""
+        self._now = now
+        self._block = ""
+        self._states: list[str] = []  # of the attempts of this block
+        self._began_s = self._ended_s = 0.0
 
     def started(self, total: int) -> None:
         self._pace.total = total
@@ -78,20 +83,31 @@ class PlainProgress:
         self._pace.expect(seconds)
 
     def trial_began(self, label: str) -> None:
-        self._label = safe_text(label)
+        block = safe_text(label).partition(": ")[0]
+        if block != self._block:
+            self._tell_block()
+            self._block, self._began_s = block, self._now()
 
     def trial_ended(self, state: str, seconds: float) -> None:
         self._pace.end()
-        pace = self._pace
-        self._say(f"[{pace.place()}] {self._label}: {safe_text(state)}, {time_text(seconds)}{_left(pace)}")
+        self._states.append(safe_text(state))
+        self._ended_s = self._now()
 
     def trial_again(self) -> None:
         self._pace.once_more()
+
+    def _tell_block(self) -> None:
+        if self._states:
+            counts = ", ".join(f"{count} {state}" for state, count in Counter(self._states).items())
+            took = time_text(self._ended_s - self._began_s)
+            self._say(f"[{self._pace.place()}] {self._block}: {counts}, {took}{_left(self._pace)}")
+            self._states.clear()
 
     def note(self, text: str) -> None:
         self._say(safe_lines(text))
 
     def finished(self) -> None:
+        self._tell_block()
         again = f", {count_text(self._pace.again, 'attempt')} again" if self._pace.again else ""
         self._say(f"{self._pace.done} of {count_text(self._pace.total, 'trial')} done{again}")
 
@@ -163,7 +179,7 @@ def _columns(stream: TextIO) -> int:
 
 def _left(pace: Pace) -> str:
     left_s = pace.left_s()
-    if left_s is None or pace.done >= pace.total:
+    if left_s is None or left_s < LEAST_LEFT_S or pace.done >= pace.total:
         return ""
     return f", about {duration_text(left_s)} left"
 

@@ -25,31 +25,35 @@ def seconds_of(clock: FakeClock):  # type: ignore[no-untyped-def]
     return lambda: clock.ns / 1e9
 
 
-def test_without_a_terminal_there_is_one_line_a_trial_with_the_time_left() -> None:
-    stream = io.StringIO()
-    progress = PlainProgress(stream)
+def test_without_a_terminal_there_is_one_line_a_block_with_the_time_left() -> None:
+    stream, clock = io.StringIO(), FakeClock()
+    progress = PlainProgress(stream, seconds_of(clock))
     progress.started(12)
-    for label, state, seconds, left_s in (("block 1: bare", "ok", 5.2, 57), ("block 1: docker", "suspect", 6.0, 56)):
+    ran = (("block 1: bare", "ok", 57), ("block 1: docker", "suspect", 56), ("block 2: bare", "ok", 0.2))
+    for label, state, left_s in ran:
         progress.trial_began(label)
+        clock.ns += 5 * 10**9
         progress.expects(left_s)
-        progress.trial_ended(state, seconds)
-    progress.note("the board is warm")
+        progress.trial_ended(state, 5)
+        if label == "block 1: bare":
+            progress.note("the board is warm")
     progress.finished()
     assert stream.getvalue().splitlines() == [
         "12 trials to run",
-        "[ 1/12] block 1: bare: ok, 5.20 s, about 57 s left",
-        "[ 2/12] block 1: docker: suspect, 6.00 s, about 56 s left",
         "the board is warm",
-        "2 of 12 trials done",
+        "[ 2/12] block 1: 1 ok, 1 suspect, 10.0 s, about 56 s left",
+        "[ 3/12] block 2: 1 ok, 5.00 s",  # no `about 0 s left`
+        "3 of 12 trials done",
     ]
 
 
 def test_a_trial_that_is_run_again_is_one_of_those_that_were_planned() -> None:
-    stream = io.StringIO()
-    progress = PlainProgress(stream)
+    stream, clock = io.StringIO(), FakeClock()
+    progress = PlainProgress(stream, seconds_of(clock))
     progress.started(2)
     for state in ("invalid", "invalid", "ok"):
         progress.trial_began("block 0: bare")
+        clock.ns += 5 * 10**9
         progress.trial_ended(state, 5)
         if state == "invalid":
             progress.trial_again()
@@ -58,10 +62,7 @@ def test_a_trial_that_is_run_again_is_one_of_those_that_were_planned() -> None:
     progress.finished()
     assert stream.getvalue().splitlines() == [
         "2 trials to run",
-        "[1/2] block 0: bare: invalid, 5.00 s",
-        "[1/2, 1 again] block 0: bare: invalid, 5.00 s",
-        "[1/2, 2 again] block 0: bare: ok, 5.00 s",
-        "[2/2, 2 again] block 0: docker: ok, 5.00 s",
+        "[2/2, 2 again] block 0: 2 invalid, 2 ok, 15.0 s",
         "2 of 2 trials done, 2 attempts again",
     ]
 
