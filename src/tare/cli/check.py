@@ -225,16 +225,20 @@ def _tell_plan(study: Study, checked: Check, rows: list[dict[str, Any]]) -> None
     from tare.records.model import varied
     from tare.report.columns import table
 
+    most = (
+        f"{count_text(len(rows), 'trial')}, about {duration_text(checked.seconds)} and {size_text(checked.disk_bytes)}"
+    )
+    least = ""
+    if checked.least_trials < len(rows):
+        least = (
+            f"; at the least {count_text(checked.least_trials, 'trial')}, about {duration_text(checked.least_seconds)}"
+        )
+        most = f"at the most {most}"
+    click.echo(click.wrap_text(f"{study.study}: {most}{least} (times are guesses).", width(), "", "  "))
+    click.echo(click.wrap_text(f"Stop rule: {study.repeat.sentence()}", width(), "", "  "))
     varying = varied([row["settings"] for row in rows])
     body = [[str(row["block"]), row["trial"][:8], *(_cell(row, key) for key in varying)] for row in rows]
     click.echo(table(body, ["block", "trial", *varying], width()))
-    say(f"stop rule: {study.repeat.sentence()}")
-    if checked.least_trials < len(rows):
-        say(f"at the least {count_text(checked.least_trials, 'trial')}, about {duration_text(checked.least_seconds)}")
-    say(
-        f"at the most {count_text(len(rows), 'trial')}, about {duration_text(checked.seconds)} "
-        f"and {size_text(checked.disk_bytes)}; times are guesses"
-    )
     say(sensitivity(study))
     for sentence in (*checked.unasked, *checked.notes):
         say(f"note: {sentence}")

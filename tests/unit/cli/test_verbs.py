@@ -155,7 +155,7 @@ def test_a_plan_of_what_this_device_cannot_run_is_printed_and_ends_as_check_does
     assert any("no-such-program" in each["sentence"] for each in told["obstacles"])
     assert "odd.yaml: a command, or a file that it names, cannot be used:" in planned.stderr
     text = tare("plan", "odd.yaml", cwd=tmp_path, code=2)
-    assert "at the most 1 trial" in text.stderr
+    assert text.stdout.startswith("tiny: 1 trial, about ")  # the sum comes first
     assert "no-such-program" in text.stderr
     assert "no-such-program" in tare("check", "odd.yaml", cwd=tmp_path, code=2).stderr
 
@@ -167,7 +167,8 @@ def test_a_plan_of_which_nothing_is_left_is_printed_as_written_and_says_what_sto
     assert len(told["trials"]) == 1
     assert any("no-such-program" in each["sentence"] for each in told["obstacles"])
     text = tare("plan", "odd.yaml", cwd=tmp_path, code=3)
-    assert text.stdout.startswith("block  trial")
+    assert text.stdout.startswith("tiny: 1 trial, about ")
+    assert "\nblock  trial" in text.stdout
     assert "note: 1 block is too few" in text.stderr
     assert "nothing of tiny can be measured here:\n" in text.stderr
     assert "nothing was run" not in text.stderr
