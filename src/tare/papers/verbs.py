@@ -72,7 +72,7 @@ def studies(name: str | None) -> Result:
 @reads_stores(required=False)
 @click.option(
     "--paper",
-    help="Only the claims of one paper: s0, s1, s2, s3 or s4; also lists those that were not measured, and why.",
+    help="The claims of one paper (s0, s1, s2, s3 or s4) with their evidence, and those not measured, and why.",
 )
 def claims(stores: Sequence[Store], paper: str | None) -> Result:
     """Which of the papers' claims hold here, by the records of one store or more; a folder stands for all in it.

@@ -287,8 +287,10 @@ def test_the_text_fits_eighty_columns_and_has_word_effect_and_section(tmp_path):
     said = tare("papers", "claims", str(store(tmp_path / "store")))
 
     assert max(map(len, said.splitlines())) <= 80
-    assert "holds here          -90.0 % [-90.0, -90.0]    n 6     S1 III-A; S3 5.1.3" in said
-    assert "`--paper s0` (to s4) lists" in " ".join(said.partition("not measured: ")[2].split())
+    assert ", -90.0 % [-90.0, -90.0]" in " ".join(said.split())
+    assert "`--paper s0` (to s4) has" in " ".join(said.partition("not measured: ")[2].split())
+    whole = tare("papers", "claims", str(tmp_path / "store"), "--paper", "s1")
+    assert "holds here          -90.0 % [-90.0, -90.0]    n 6     S1 III-A; S3 5.1.3" in whole
     listed = tare("papers", "claims", str(tmp_path / "store"), "--paper", "s0")
     assert "s0.total-energy-rises" in listed.partition("not measured:")[2]
 

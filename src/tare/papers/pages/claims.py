@@ -9,7 +9,7 @@ from typing import Any
 
 from tare.base.columns import pad, wrap
 from tare.base.text import count_text, safe_text
-from tare.ext.analysis import too_few_for_interval
+from tare.ext.analysis import grouped, too_few_for_interval
 from tare.ext.report import Cell, Figure, ReportData, legend, rows, share_axis, tooltip
 from tare.papers.claims.deciding import answers, claims_of, source_of
 from tare.papers.claims.model import (
@@ -23,6 +23,7 @@ from tare.papers.claims.model import (
     study_of,
 )
 
+WORDS = (HOLDS, FAILS, UNDECIDED)
 _WORD_WIDTH = 18  # "does not hold here"
 _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
 
@@ -30,27 +31,36 @@ _EFFECT_WIDTH = 24  # "+12.3 % [+10.1, +14.2]"
 def answers_text(
     found: Sequence[Answer], ready: Collection[str], width: int = 80, scale: str | None = None, *, brief: bool = False
 ) -> str:
-    """The claims that were measured, a few lines each; then those that were not, and what they need, or `brief`.
+    """The claims that were measured, with their evidence; then those that were not, and what they need.
 
+    `brief`: a line for each claim that was measured, below the trials that it is of.
     `ready` are the names of the studies that can be run; `scale` is that of the studies that were looked at.
     """
     measured = [answer for answer in found if answer.word != NOT_MEASURED]
     others = [answer for answer in found if answer.word == NOT_MEASURED]
     counts = Counter(sorted(answer.word for answer in found))
     lines = [", ".join(_counted(count, word) for word, count in counts.items())]
-    for answer in measured:
+    for where, its in grouped(measured, lambda answer: answer.where).items() if brief else ():
+        lines += ["", *(wrap(f"{safe_text(_first_of(where))}:", width, indent="  ") if where else [])]
+        for answer in sorted(its, key=lambda answer: WORDS.index(answer.word)):
+            lines += _lines(f"{answer.word}: {answer.statement}, {answer_effect(answer)}", width, "  ")
+    for answer in () if brief else measured:
         lines += ["", *_answer(answer, width)]
-    if others and brief:
-        count = count_text(len(others), "claim")
-        lines += [
-            "",
-            *_lines(f"not measured: {count}; `--paper s0` (to s4) lists a paper's, and what each takes.", width, ""),
-        ]
+    if brief:
+        left = f"not measured: {count_text(len(others), 'claim')}. " if others else ""
+        lines += ["", *_lines(f"{left}`--paper s0` (to s4) has a paper's with their evidence, and what is missing.",
+                              width, "")]  # fmt: skip
     elif others:
         lines += ["", "not measured:"]
         for answer in others:
             lines += _lines(f"{answer.id}: {answer.why} {_how(answer.study, ready, scale)}", width, "  ")
     return "\n".join(lines)
+
+
+def _first_of(where: str) -> str:
+    """Of the stores with one device and software the first, and how many more there are."""
+    first, *more = where.split("), ")
+    return f"{first}) and {count_text(len(more), 'other store')}" if more else first
 
 
 def claims_text(claims: Sequence[Claim], ready: Collection[str], width: int = 80) -> str:
