@@ -127,18 +127,18 @@ _NARROW = 300  # pixels that a chart has on a telephone
 
 def level_names(levels: Iterable[str], by: str) -> dict[str, str]:
     """Level -> the same, short enough for a legend and unique; a number of a table is named with its column."""
-    named = _whole_names(levels, by)
+    named = whole_names(levels, by)
     return dict(zip(named, shortened(list(named.values()), LONGEST_NAME), strict=True))
 
 
 def varying_names(levels: Iterable[str], by: str) -> dict[str, str]:
     """The same without what all of them have, and uncut: for a sentence."""
-    parts = {level: name.split(", ") for level, name in _whole_names(levels, by).items()}
+    parts = {level: name.split(", ") for level, name in whole_names(levels, by).items()}
     alike = set.intersection(*map(set, parts.values())) if parts else set()
     return {level: ", ".join([one for one in its if one not in alike] or its) for level, its in parts.items()}
 
 
-def _whole_names(levels: Iterable[str], by: str) -> dict[str, str]:
+def whole_names(levels: Iterable[str], by: str) -> dict[str, str]:
     """A value that says nothing by itself (4, true, none) is named with its factor."""
     return {
         each: safe_text(

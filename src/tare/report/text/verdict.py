@@ -40,7 +40,7 @@ from tare.base.text import (
 )
 from tare.records.model import USABLE, grouped
 from tare.report.columns import Chunk, Paint, flow, table
-from tare.report.layout import level_names, some_of, varying_names
+from tare.report.layout import some_of, varying_names, whole_names
 
 # Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
 VISIBLE_GAP = 0.01
@@ -274,7 +274,7 @@ def _row_names(weighing: Weighing) -> dict[tuple[str, str], str]:
     """What each contrast is called in its row; a number of a table is named with its column."""
     found = weighing.comparisons
     short = names_of(found).rest if len(found) > 1 else [safe_text(each.level) for each in found]
-    named = level_names(short, weighing.by)
+    named = whole_names(short, weighing.by)
     return {(each.level, each.against): named.get(one, one) for each, one in zip(found, short, strict=True)}
 
 
