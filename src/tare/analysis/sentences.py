@@ -15,7 +15,7 @@ from tare.analysis.model import Comparison, Direction, Interaction, Marked, Word
 from tare.analysis.statistics import FLOOR
 from tare.base.declare import Role
 from tare.base.rulings import Ruling
-from tare.base.text import count_text, effect_text, in_units, interval_text, safe_text, share_text
+from tare.base.text import count_text, effect_text, going_on, in_units, interval_text, safe_text, share_text
 from tare.records.model import Record
 
 
@@ -88,7 +88,7 @@ def about(level: str, note: Ruling) -> Ruling:
 def note_text(note: Ruling) -> str:
     """A note of a comparison as people read it: `docker: only 3 blocks with both sides ...`."""
     said = note.sentence
-    return f"{note.subject}: {said[:1].lower()}{said[1:]}" if note.subject else said
+    return f"{note.subject}: {going_on(said)}" if note.subject else said
 
 
 def too_few(n: int, paired: bool) -> Ruling:
@@ -541,7 +541,7 @@ def open_reason(comparison: Comparison) -> str:
         return f"the interval lies within the margin, but {comparison.withheld[0].sentence.rstrip('.')}"
     if kept := [note for note in comparison.notes if note.code in KEPT_BACK]:
         said = kept[0].sentence.rstrip(".")
-        return f"{said[:1].lower()}{said[1:]}"
+        return going_on(said)
     if comparison.low <= 0 <= comparison.high:
         return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
     return f"the effect does not exceed the difference of two runs of the same thing ({floor_of(comparison)})"
@@ -594,7 +594,7 @@ def answer_sentence(comparison: Comparison) -> str:
     """Against whom, what, by how much, how sure: `against bare: step time +1.6 %, 95 % interval [+0.4, +2.9].`"""
     against = f"against {safe_text(comparison.against)}"
     if refused := refusal_of(comparison):
-        return f"{against}: {refused[:1].lower()}{refused[1:]}"
+        return f"{against}: {going_on(refused)}"
     if comparison.effect is None:
         missing = comparison.level if comparison.ours is None else comparison.against
         return f"{against}: there is {NO_TRIAL} of {safe_text(missing)}."
@@ -626,7 +626,7 @@ def contrast_sentence(comparison: Comparison) -> str:
     """The answer with its subject: `docker is slower than bare: mean step +12.1 % [+8.3, +16.0].`"""
     level, against = safe_text(comparison.level), safe_text(comparison.against)
     if refused := refusal_of(comparison):
-        return f"{level} and {against}: {refused[:1].lower()}{refused[1:]}"
+        return f"{level} and {against}: {going_on(refused)}"
     if comparison.effect is None:
         missing = level if comparison.ours is None else against
         return f"{level} was not compared with {against}: there is {NO_TRIAL} of {missing}."

@@ -234,6 +234,12 @@ _CPU_VENDORS = {"0x41": "Arm", "0x46": "Fujitsu", "0x48": "HiSilicon", "0x4e": "
                 "0x61": "Apple", "0xc0": "Ampere"}  # fmt: skip
 
 
+def going_on(sentence: str) -> str:
+    """As it goes on where another began: in small letters, unless it begins with a name such as LeNet-5 or GPU."""
+    is_word = re.match(r"[A-Z][a-z']*(?![A-Za-z0-9-])", sentence)
+    return f"{sentence[:1].lower()}{sentence[1:]}" if is_word else sentence
+
+
 def cpu_text(cpu: str) -> str:
     """A processor's name: ARM's kernel tells numbers only, `implementer 0x41 part 0xd0c`, and records have those."""
     numbers = re.fullmatch(r"implementer (0x\w+) part (0x\w+)", cpu)

@@ -54,7 +54,7 @@ class Figure:
 
 
 LEVELS = 12  # level-0 is the baseline's; those after the last one share a neutral colour, and no level's
-PARTS = 7
+PARTS = 10
 SHAPES = ("circle", "diamond", "square", "triangle-up", "triangle-down", "cross", "triangle-right")
 
 PAPER: Mapping[str, str] = {
@@ -63,7 +63,7 @@ PAPER: Mapping[str, str] = {
     "level-5": "#9a6b00", "level-6": "#6f57b5", "level-7": "#b8293b", "level-8": "#4f7d12", "level-9": "#00838f",
     "level-10": "#8c564b", "level-11": "#3b4cc0", "level-12": "#7a7d82",
     "part-0": "#b97f00", "part-1": "#5a7fc4", "part-2": "#84888e", "part-3": "#549666", "part-4": "#c46a9a",
-    "part-5": "#3593b3", "part-6": "#a08064",
+    "part-5": "#3593b3", "part-6": "#a08064", "part-7": "#7d5ba6", "part-8": "#c2553f", "part-9": "#8a9a2e",
     "band": "#e4eef4", "band-edge": "#6b93aa", "floor": "#7d8f98", "slower": "#b34700",
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from tare.analysis.why.layers import LayerCost, Waterfall
 from tare.analysis.work import Place
 from tare.base.text import effect_text, quantity_text, safe_text, share_text
 from tare.records.model import grouped
-from tare.report.evidence import ReportRow, level_numbers, place_of
+from tare.report.evidence import ReportRow, place_of
 from tare.report.layout import MOST_TOLD, in_words, some_of
 from tare.report.text.verdict import medians_of
 from tare.report.text.why import layer_name, moved_text
@@ -58,7 +58,7 @@ class Lane:
     interval: str
     medians: str
     told: str  # all its figures, for the pointer and for those who do not see the marks
-    colour: int
+    colour: str  # by the verdict
     order: int  # as the study declares it
     size: float  # of the effect: to sort by
     factors: tuple[str, ...] = ()
@@ -137,8 +137,7 @@ def effect_plot(
     if len(axes) > 1 and max(widths) <= BEYOND * min(widths):  # one axis where that leaves no job too small to be seen
         whole = Axis(min(each.low for each in axes.values()), max(each.high for each in axes.values()))
         axes = dict.fromkeys(axes, whole)
-    numbers = level_numbers(weighing, places, hrefs)
-    panels = [_panel(job, held, axes[job], places, hrefs, numbers, blocks) for job, held in jobs.items()]
+    panels = [_panel(job, held, axes[job], places, hrefs, blocks) for job, held in jobs.items()]
     if len({len(place_of(each.level, places).factors) for each in weighing.comparisons}) > 1:  # no factor that all have
         panels = [
             replace(each, lanes=tuple(replace(one, factors=(one.factors[0], one.factors[-1])) for one in each.lanes))
@@ -169,11 +168,10 @@ def _panel(
     axis: Axis,
     places: Mapping[str, Place],
     hrefs: Mapping[str, str],
-    numbers: Mapping[str, int],
     blocks: Blocks,
 ) -> Panel:
     made = [
-        _lane(each, order, axis, place_of(each.level, places), hrefs.get(each.level, ""), numbers.get(each.level, 1))
+        _lane(each, order, axis, place_of(each.level, places), hrefs.get(each.level, ""))
         for order, each in enumerate(comparisons)
     ]
     lanes = [
@@ -210,7 +208,7 @@ def _is_a_number(comparisons: Sequence[Comparison], places: Mapping[str, Place])
     return len(set(values)) > 1 and all(any(sign.isdigit() for sign in text) for text in values)
 
 
-def _lane(each: Comparison, order: int, axis: Axis, place: Place, href: str, number: int) -> Lane:
+def _lane(each: Comparison, order: int, axis: Axis, place: Place, href: str) -> Lane:
     theirs, ours = medians_of(each)
     figures = f"{effect_of(each)} {interval_of(each)}".strip() or "no effect known"
     lane = Lane(
@@ -224,7 +222,7 @@ def _lane(each: Comparison, order: int, axis: Axis, place: Place, href: str, num
         medians=f"{theirs} -> {ours}",
         told=f"{place.job + ': ' if place.job else ''}{place.name}: {figures}, {verdict_word(each)}; "
         f"{each.called} {theirs} -> {ours}; n = {each.n}; A/A noise floor {floor_of(each)}",
-        colour=number,
+        colour=each.verdict,
         order=order,
         size=-math.inf if each.effect is None else each.effect,
         factors=(place.job, *(text for _, text in place.factors), each.verdict),
@@ -326,7 +324,7 @@ def waterfall_plot(found: Waterfall) -> Plot | None:
         for order, (layer, span) in enumerate(zip(steps, spans, strict=True))
     ]
     size = total.effect or 0.0
-    whole = _lane(total, len(lanes), axis, Place("", "the whole container"), "#trials", 1)
+    whole = _lane(total, len(lanes), axis, Place("", "the whole container"), "#trials")
     bar = axis.span(min(0.0, size), max(0.0, size))
     lanes.append(replace(whole, bar=bar, factors=(total.verdict,), floor=None))
     # No band for the margin: it belongs to an effect counted from zero, and a layer's counts from where its bar begins.
@@ -370,7 +368,7 @@ def _layer_lane(
         told="; ".join(
             filter(None, [f"{name} adds {effect_of(added)} {interval_of(added)}, {verdict_word(added)}", moved])
         ),
-        colour=2 if guilty else 0,
+        colour="slower" if guilty else "part",
         order=order,
         size=added.effect or 0.0,
         factors=(added.verdict,),

@@ -11,7 +11,10 @@ from html_reading import read_page
 from some_weighings import comparison, records, weighing
 from tare.analysis.answer import sentences_of
 from tare.analysis.model import Comparison, Measurement
+from tare.base.text import going_on
+from tare.report.charts.bars import phases_figure
 from tare.report.evidence import ReportRow
+from tare.report.figure import Figure
 from tare.report.following import Source, next_steps
 from tare.report.html import fine, page, render
 from tare.report.panels import Axis, effect_plot
@@ -90,3 +93,46 @@ def test_the_masthead_names_the_gpu() -> None:
     on_gpu = [replace(each, facts={**each.facts, "inside": inside}) for each in records()]
     assert page(weighing(), on_gpu, "", "", ()).machine.startswith("NVIDIA H200, ")
     assert "NVIDIA" not in page(weighing(), records(), "", "", ()).machine
+
+
+def test_a_row_has_the_colour_of_its_verdict() -> None:
+    """Each row had a colour of its own, which said nothing."""
+    words = ("slower", "equivalent", "slower")
+    several = tuple(comparison(f"level {n}", verdict=word) for n, word in enumerate(words))
+    shown = read_page(render(weighing(comparisons=several), records(), ""))
+    points = [each.attributes["class"].split()[-1] for each in shown.all("circle", class_="point")]
+
+    assert sorted(points[:3]) == ["is-equivalent", "is-slower", "is-slower"]
+
+
+def test_the_chart_stands_before_its_controls() -> None:
+    """On a telephone three menus filled the first screen."""
+    several = tuple(comparison(f"level {n}") for n in range(5))
+    shown = render(weighing(comparisons=several), records(), "")
+    assert 0 < shown.index('id="effects"') < shown.index('class="controls"')
+
+
+def test_no_two_phases_of_a_trial_share_a_colour() -> None:
+    """`prepare` and `close` were one gold."""
+    phases = ("prepare", "open", "enter", "wait", "run", "leave", "close", "collect", "restore")
+    found = phases_figure(replace(weighing(), phases={"bare": dict.fromkeys(phases, 1.0)}), {})
+    assert found is not None
+    colours = found.chart["layer"][0]["encoding"]["color"]["scale"]["range"]
+    assert len(set(colours)) == len(phases)
+
+
+def test_a_sentence_that_goes_on_keeps_a_name_as_it_is() -> None:
+    """`leNet-5` stood in a note."""
+    assert going_on("Only one model was trained.") == "only one model was trained."
+    assert going_on("LeNet-5 was not trained.") == "LeNet-5 was not trained."
+    assert going_on("GPU time is not known.") == "GPU time is not known."
+    assert going_on("A trial failed.") == "a trial failed."
+
+
+def test_a_command_in_a_caption_is_code() -> None:
+    shown = records()
+    figure = Figure("made-up", "A figure", "See `tare show`.", {"mark": "point"}, (), ())
+    caption = read_page(render(weighing(), shown, "", also=(lambda evidence: figure,))).all("figcaption")
+    told = [each for each in caption if "See" in each.text()]
+    assert [each.text() for each in told[0].all("code")] == ["tare show"]
+    assert not any("`" in each.text() for each in caption)

@@ -274,11 +274,11 @@ def jobs_sample() -> some.Sample:
     return some.Sample(known, trials)
 
 
-def test_a_level_has_one_colour_on_the_whole_page() -> None:
+def test_a_level_has_one_colour_in_all_charts_and_a_row_that_of_its_verdict() -> None:
     page = page_of(jobs_sample())
     lanes = read_page(page).all("table", class_="effects")[0].all("circle", class_="point")
-    assert [each.attributes["class"] for each in lanes] == ["point c1", "point c1"]  # docker, whatever the job
-    assert set(re.findall(r'(?:fill|stroke)="var\(--level-(\d+)\)"', page)) == {"0", "1"}  # and so in every chart
+    assert [each.attributes["class"] for each in lanes] == ["point is-equivalent"] * 2
+    assert set(re.findall(r'(?:fill|stroke)="var\(--level-(\d+)\)"', page)) == {"0", "1"}  # docker, whatever the job
 
 
 def test_what_goes_beyond_the_axis_has_an_arrow() -> None:

@@ -13,6 +13,7 @@ from tare.base.text import (
     count_text,
     cpu_text,
     effect_text,
+    going_on,
     interval_text,
     metric_name,
     numbers_in_one_unit,
@@ -99,8 +100,7 @@ def _letters(place: int) -> str:
 
 def reason_text(why: str) -> str:
     """`only one model was trained`: a sentence that goes on where another began."""
-    goes_on = f"{why[:1].lower()}{why[1:]}" if why[1:2].islower() else why
-    return safe_text(goes_on.rstrip("."))
+    return safe_text(going_on(why).rstrip("."))
 
 
 def parted(why: str) -> tuple[str, str]:

@@ -49,6 +49,7 @@ MOST_READ = 400  # trials whose marks are read for it; of more, such as lie even
 STRETCHES = 8  # of the time of a single device
 _EPOCH_S = Role.EPOCH.metric
 
+FEW = 20  # values of each outline: then each has its dot
 POINTS = 500  # of a line; more cannot be told apart on a screen
 MOST_LEVELS = 7
 SHOWS_NOTHING = 20  # times the median: a peak so high leaves nothing else to be seen
@@ -147,6 +148,7 @@ def _chart(
                     "color": {"field": "level", "scale": colours, "legend": None if below else legend(names)},
                 },
             },
+            *([_dots(spreads, names, factor, x, up)] if max(map(len, spreads.values())) <= FEW else []),
             _rule(boxes, x, up, ("low", "high"), 1),
             _rule(boxes, x, up, ("q1", "q3"), 5),
             {
@@ -212,7 +214,20 @@ def epochs_figure(evidence: ReportData) -> Figure | None:
     drawn = {name: spreads[name] for name in list(spreads)[:MOST]}
     numbers = {name: place + 1 for place, name in enumerate(drawn)}
     chart = _chart(_EPOCH_S, drawn, {name: name for name in drawn}, numbers, zero=False)
-    return Figure(EPOCHS, f"Seconds of an epoch, {where}", reading, chart, headers, body)
+    return Figure(EPOCHS, f"Time of an epoch, {where}", reading, chart, headers, body)
+
+
+def _dots(
+    spreads: Mapping[str, Floats], names: Sequence[str], factor: float, x: Mapping[str, Any], up: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Each value, where they are so few that an outline alone would promise more."""
+    points = [
+        {"level": names[place], "place": place, "value": float(value) * factor}
+        for place, values in enumerate(spreads.values())
+        for value in values
+    ]
+    encoding = {"x": {"field": "place", **x}, "y": {"field": "value", **up}}
+    return {"data": rows(points), "mark": {"type": "circle", "size": 22, "color": "@ink"}, "encoding": encoding}
 
 
 def _range(values: Floats) -> float:
