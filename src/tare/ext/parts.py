@@ -10,7 +10,7 @@ from tare.base.rulings import Ruling, obstacle
 from tare.base.units import Channel
 from tare.drivers.cgroups.tree import own_groups, threads_file
 from tare.drivers.containers.oci import STATE as STATE_FOLDER
-from tare.drivers.kernel_files import unreadable
+from tare.drivers.kernel_files import FileFeed, KernelFile, unreadable
 from tare.parts.protocols import (
     Cause,
     Control,
