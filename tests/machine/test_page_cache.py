@@ -22,7 +22,7 @@ import os, sys
 from pathlib import Path
 from tare.base.host import LocalHost
 from tare.parts.controls.page_cache import PageCache
-from tare.drivers.storage.placing import cachestat, residency
+from tare.drivers.storage.residency import cachestat, residency
 
 def share(path):
     with open(path, "rb") as file:

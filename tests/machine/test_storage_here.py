@@ -17,8 +17,8 @@ from driver_storage import THROUGH
 
 from tare.base.host import LocalHost, Site
 from tare.base.processes import mounts
-from tare.drivers.storage import placing
-from tare.drivers.storage.placing import open_files
+from tare.drivers.storage import loop, placing
+from tare.drivers.storage.residency import open_files
 from tare.parts.controls.page_cache import Dirty
 from tare.parts.controls.storage import Storage
 from tare.parts.find import find
@@ -101,7 +101,7 @@ def standing(control: Storage, platform: Platform, data: Path, tmp_path: Path) -
 
 def left() -> list[str]:
     found = [mount.point for mount in mounts(LocalHost()) if placing.is_ours(mount)]
-    return found + placing.pieces(LocalHost())
+    return found + loop.pieces(LocalHost())
 
 
 def read_rates(tenant: TenantPlace, data: Path) -> tuple[float, float]:
@@ -189,7 +189,7 @@ def test_a_run_that_was_killed_leaves_no_loop_device_no_mount_and_no_throttle(tm
         assert runner.stdout is not None
         group = runner.stdout.readline().strip()
         folders = list(Path("/sys/fs/cgroup").glob(f"*/tare/{group}"))
-        assert placing.pieces(LocalHost()) == ["image", "loop", "mount"]
+        assert loop.pieces(LocalHost()) == ["image", "loop", "mount"]
         throttled = [path for folder in folders for path in folder.glob("*read_bps_device")]
         assert any(path.read_text() for path in throttled) or not throttled  # version 2 has another file
         assert group

@@ -24,7 +24,7 @@ from tare.base.host import Completed, Host, Job, facts_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PER_SECOND, parse_quantity
 from tare.drivers.places import SOURCE, Malloc, built_in_env, launched
-from tare.drivers.storage.placing import folder_obstacles, make_synthetic, synthetic_folder
+from tare.drivers.storage.data_sets import folder_obstacles, make_synthetic, synthetic_folder
 from tare.parts.protocols import Json, Machine, Workload
 from tare_inside import named
 from tare_inside.workloads.models import Gpt2

@@ -29,7 +29,7 @@ from tare.base.rulings import Ruling
 from tare.drivers.guests.channel import GuestClock, GuestGone, GuestSilent, Link, sight
 from tare.drivers.guests.place import GuestPlace, Workdir
 from tare.drivers.places import SOURCE
-from tare.drivers.storage import placing as checkpoint_folder
+from tare.drivers.storage.checkpoints import checkpoints_of_site
 from tare.fleet.inventory import Device
 from tare.fleet.ssh import (
     ARRIVING,
@@ -265,7 +265,7 @@ class LeanHost(GuestPlace):
     def prepare_workdir(self, site: Site) -> None:
         """The workdir, there and here alike. Whatever is made under the site's name goes with the line."""
         with self._alive("make folders"):
-            folders = [str(checkpoint_folder.checkpoints_of_site(site.name))]
+            folders = [str(checkpoints_of_site(site.name))]
             self._link.ask("site", name=site.name, folders=folders)
             self._workdirs += [LeanWorkdir(self._link, folder) for folder in site.writes]
         self._push()

@@ -24,7 +24,7 @@ from tare.base import processes, untrusted
 from tare.base.errors import TareError, TrialError
 from tare.base.host import LISTENER, Clock, Exit, Heard, Host, Job, LocalHost, Process, shares_workdir
 from tare.base.processes import mounts
-from tare.drivers.storage import placing
+from tare.drivers.storage import checkpoints
 from tare.parts.protocols import Mark, Workload
 from tare.trial.outside import Outside
 from tare_inside.jobs import remove_tree
@@ -323,7 +323,7 @@ def remove_folders(name: str, scratch_root: Path) -> None:
     if mounted := _mounted_in(scratch):
         # What is mounted there may be the device's own root: never delete through it.
         raise TareError(f"{mounted[0]} is still mounted, so {scratch} was left alone; `umount {mounted[0]}` frees it.")
-    left = [SHARED_MEMORY / f"{name}-workdir", placing.checkpoints_of_site(name), scratch]
+    left = [SHARED_MEMORY / f"{name}-workdir", checkpoints.checkpoints_of_site(name), scratch]
     for folder in left:
         remove_tree(folder)  # type: ignore[no-untyped-call]
     if still := [str(folder) for folder in left if os.path.lexists(folder)]:

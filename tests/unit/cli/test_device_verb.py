@@ -19,7 +19,7 @@ from tare.base.files import state_dir
 from tare.base.host import LocalHost
 from tare.cli.device import command, supported
 from tare.drivers.power import everything
-from tare.drivers.storage.placing import synthetic_folder
+from tare.drivers.storage.data_sets import synthetic_folder
 from tare.parts.controls.power import PowerMode
 from tare.testing import FakeHost
 from tare.trial.device import DeviceLock, device_id

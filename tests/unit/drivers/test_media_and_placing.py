@@ -8,13 +8,13 @@ import pytest
 
 from tare.base.files import state_dir
 from tare.base.processes import Mount
-from tare.drivers.storage import media, placing
+from tare.drivers.storage import loop, media, placing
 from tare.drivers.storage.media import MEDIA, Rates, obstacles, wanted
 from tare.testing import FakeHost
 from tare.trial.undo import restoration
 
 SCRATCH = Path("/var/lib/tare/scratch")
-SITE = placing.site(SCRATCH.parent)
+SITE = loop.site(SCRATCH.parent)
 
 
 def test_every_medium_by_name_has_all_its_figures():
@@ -78,7 +78,7 @@ def test_a_name_holds_nothing_but_letters_digits_and_a_few_signs(path: str):
 
 def test_two_folders_of_the_same_name_have_two_copies():
     assert placing.name_of("/a/data") != placing.name_of("/b/data")
-    assert placing.folder().is_relative_to(state_dir())
+    assert loop.folder().is_relative_to(state_dir())
 
 
 def test_of_nested_folders_the_outer_one_is_taken_once(tmp_path: Path):
@@ -91,7 +91,7 @@ def test_of_nested_folders_the_outer_one_is_taken_once(tmp_path: Path):
 
 def test_an_image_is_large_enough_for_what_it_is_to_hold():
     for content, files in ((0, 1), (3 << 30, 23_080), (10 << 20, 50_000)):
-        size = placing.size_for(content, files, room_bytes=0)
+        size = loop.size_for(content, files, room_bytes=0)
         assert size >= 64 << 20
         assert size > content + files * 256
         assert size % (1 << 20) == 0

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tare.drivers.storage import placing as module
-from tare.drivers.storage.placing import Residency, cachestat, mincore, open_files, residency
+from tare.drivers.storage import residency as module
+from tare.drivers.storage.residency import Residency, cachestat, mincore, open_files, residency
 
 PAGE = mmap.PAGESIZE
 

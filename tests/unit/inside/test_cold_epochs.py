@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tare.drivers.storage.placing import residency
+from tare.drivers.storage.residency import residency
 from tare_inside.programs import cold_epochs
 
 

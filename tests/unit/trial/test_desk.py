@@ -9,7 +9,7 @@ import pytest
 from tare.base.errors import TareError
 from tare.base.host import Job, LocalHost
 from tare.base.processes import mounts
-from tare.drivers.storage import placing
+from tare.drivers.storage import checkpoints
 from tare.testing import FakeHost
 from tare.trial import tenants
 from tare.trial.tenants import OUTPUT_FILE, Tail, heard_by, remove_folders
@@ -61,7 +61,7 @@ def test_this_machine_says_what_is_mounted():
 def test_checkpoints_that_a_killed_workload_left_go_with_the_trials_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
-    monkeypatch.setattr(placing, "FOLDER", tmp_path / "disk")
+    monkeypatch.setattr(checkpoints, "FOLDER", tmp_path / "disk")
     left, others = (tmp_path / "disk" / f"{name}-checkpoints" / "0.pt" for name in ("tare-1", "tare-12"))
     for file in (left, others):
         file.parent.mkdir(parents=True)

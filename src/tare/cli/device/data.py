@@ -49,7 +49,7 @@ def make(
     cache; they use seed 0).
     """
     from tare.base.text import duration_text, size_text
-    from tare.drivers.storage.placing import synthetic_folder
+    from tare.drivers.storage.data_sets import synthetic_folder
     from tare_inside import named
 
     need(scale is None or items is None, "give either --scale or --items, not both.")

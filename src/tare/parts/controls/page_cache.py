@@ -16,7 +16,8 @@ from tare.base.errors import ControlNotHeld, TareError, TrialError
 from tare.base.host import Host, OwnDevice, clock_inside, may_write
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import PositiveSeconds, Seconds, SizeBytes, parse_share
-from tare.drivers.storage.placing import AbsolutePath, Residency, open_files, residency
+from tare.drivers.storage.paths import AbsolutePath
+from tare.drivers.storage.residency import Residency, open_files, residency
 from tare.parts.protocols import Control, Json, TenantPlace
 from tare_inside.programs import cold_epochs
 from tare_inside.programs.cold_epochs import COLD_SHARE

@@ -15,8 +15,8 @@ from tare.base.errors import ControlNotHeld, TareError, TrialError
 from tare.base.host import Host, OwnDevice
 from tare.base.rulings import Ruling, obstacle
 from tare.base.units import SizeBytes
-from tare.drivers.storage import media, placing
-from tare.drivers.storage.placing import AbsolutePath, absolute
+from tare.drivers.storage import loop, media, placing
+from tare.drivers.storage.paths import AbsolutePath, absolute
 from tare.parts.protocols import Control, Json, TenantPlace
 
 _COMMANDS = ("losetup", "mkfs.ext4", "fallocate", "mount", "umount", "cp")
@@ -122,13 +122,13 @@ class Storage(Control):
 
     def read(self, host: Host) -> Json | None:
         names = sorted(Path(mount.root).name for mount in placing.placed(host))
-        return {"medium": placing.pieces(host), "placed": names}
+        return {"medium": loop.pieces(host), "placed": names}
 
     def write(self, host: Host, state: Json) -> None:
         wanted = _checked(state)
         if wanted == _NOTHING:
             placing.displace(host)
-            placing.remove(host)
+            loop.remove(host)
         elif (found := self.read(host)) != _NOTHING:
             left = f"something of an earlier run ({found}); `tare device clean` removes it"
             raise ControlNotHeld("storage", asked="a medium of its own", found=left)
@@ -152,14 +152,14 @@ class Storage(Control):
         sizes = [placing.size_of(source) for source in sources]
         files = sum(size.files for size in sizes)
         tenant = self.tenant + (_CHECK_FILE_BYTES if self.tenant else 0)
-        size_bytes = placing.size_for(sum(size.content_bytes for size in sizes), files, tenant)
+        size_bytes = loop.size_for(sum(size.content_bytes for size in sizes), files, tenant)
         ahead = media.read_ahead_kib(media.rates(self.emulate))
-        placing.make(host, size_bytes, files, journal=self.tenant > 0, read_ahead_kib=ahead)
-        copies = {source: placing.point() / placing.name_of(str(source)) for source in sources}
+        loop.make(host, size_bytes, files, journal=self.tenant > 0, read_ahead_kib=ahead)
+        copies = {source: loop.point() / placing.name_of(str(source)) for source in sources}
         for source, copy in copies.items():
             placing.copy(host, source, copy)
         if not self.tenant:
-            placing.shut(host)
+            loop.shut(host)
         placing.cool(copies.values())
         return copies
 
@@ -169,16 +169,16 @@ class Storage(Control):
             _refuse_blind(host, tenant)
         if self.emulate is None:
             return {"path": str(self.path)}
-        device = placing.device(host)
+        device = loop.device(host)
         if device is None:
             raise ControlNotHeld("storage", asked=self.emulate, found="its loop device is gone")
         rates = media.rates(self.emulate).shared(len(tenants))
-        facts = {"limits": rates.given(), "shared_by": len(tenants), **placing.facts(host, device)}
+        facts = {"limits": rates.given(), "shared_by": len(tenants), **loop.facts(host, device)}
         return {**facts, "measured": [self._limited(host, tenant, device, rates) for tenant in tenants]}
 
     def _limited(self, host: Host, tenant: TenantPlace, device: str, rates: media.Rates) -> dict[str, float]:
         group = media.group_of(host, tenant.place.scope().cgroups)
-        number = placing.device_number(host, device)
+        number = loop.device_number(host, device)
         found: dict[str, float] = {"cgroup_version": group.version}
         for name, value in rates.given().items():
             media.limit(host, group, number, media.Rates(**{name: value}))
@@ -219,7 +219,7 @@ def _refuse_blind(host: Host, tenant: TenantPlace) -> None:
 @contextmanager
 def _check_file(host: Host) -> Iterator[str]:
     """A file on the medium to measure writes with, outside of every copy."""
-    path = str(placing.point() / "check")
+    path = str(loop.point() / "check")
     host.run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={_CHECK_FILE_BYTES >> 20}", "conv=fsync"]).checked()
     try:
         yield path

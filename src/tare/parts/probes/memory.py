@@ -17,8 +17,10 @@ from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.base.units import Channel, PositiveSeconds
 from tare.drivers.cgroups.tree import text_of
 from tare.drivers.kernel_files import Field, FileFeed, KernelFile, keyed, make_reading, unreadable, whole
-from tare.drivers.storage import placing
-from tare.drivers.storage.placing import AbsolutePath, Residency, Sample, drawn, residency
+from tare.drivers.storage import loop
+from tare.drivers.storage.paths import AbsolutePath
+from tare.drivers.storage.residency import Residency, residency
+from tare.drivers.storage.sampling import Sample, drawn
 from tare.parts.protocols import Feed, Probe, Reading
 
 MEMINFO = "/proc/meminfo"
@@ -251,7 +253,7 @@ def _called(host: Host, name: str) -> str | None:
     """What a device is called; None if it is no disk: only whole ones have a folder in /sys/block."""
     folder = f"/sys/block/{name.replace('/', '!')}"
     if name.startswith("loop"):
-        return "storage" if text_of(host, f"{folder}/loop/backing_file").strip() == str(placing.image()) else None
+        return "storage" if text_of(host, f"{folder}/loop/backing_file").strip() == str(loop.image()) else None
     if name.startswith(_NOT_DISKS):
         return None
     return name if text_of(host, f"{folder}/size") else None

@@ -18,7 +18,8 @@ from pydantic import (
 from tare.base.errors import unknown_name
 from tare.base.host import Host, Job
 from tare.base.rulings import Ruling
-from tare.drivers.storage.placing import checkpoint_folder, folder_obstacles, make_synthetic, synthetic_folder
+from tare.drivers.storage.checkpoints import checkpoint_folder
+from tare.drivers.storage.data_sets import folder_obstacles, make_synthetic, synthetic_folder
 from tare.drivers.torch_programs import PASSES, TorchWorkload, load_s, training_s
 from tare.parts.protocols import Machine
 from tare_inside import named

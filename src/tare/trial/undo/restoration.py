@@ -25,7 +25,7 @@ from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.tree import resume_all
 from tare.drivers.containers.oci import STATE
 from tare.drivers.power import named_mode
-from tare.drivers.storage import placing
+from tare.drivers.storage import loop, placing
 from tare.parts import find as parts
 from tare.parts.find import find, names
 from tare.parts.protocols import Control, Json, Leftover, Platform, Probe
@@ -386,7 +386,7 @@ def owner_of(site: str, things: Sequence[Leftover], leases: Mapping[str, process
 def site_of_mount(mount: Mount, scratch: Path) -> str | None:
     """The site that a mount belongs to: by its source, by what it shows, or by the folder that it is in."""
     if placing.is_ours(mount, scratch.parent):
-        return placing.site(scratch.parent)
+        return loop.site(scratch.parent)
     named = mount.source.removeprefix("tare:") if mount.source.startswith("tare:") else None
     site = named or _site_in(mount.point, scratch)
     return site if site is not None and _SITE.fullmatch(site) else None

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from tare.base.errors import ControlNotHeld, TrialError
 from tare.base.host import LocalHost
 from tare.drivers.guests.channel import GuestClock
-from tare.drivers.storage import placing as residency_module
-from tare.drivers.storage.placing import Residency, open_files, residency
+from tare.drivers.storage import residency as residency_module
+from tare.drivers.storage.residency import Residency, open_files, residency
 from tare.parts.controls import page_cache
 from tare.parts.controls.page_cache import PageCache
 from tare.parts.protocols import TenantPlace

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from pretend_disks import GROUP, V2_GROUP, PretendDisks
 from tare.base.errors import ControlNotHeld, TareError, TrialError
 from tare.base.host import Completed, Scope
-from tare.drivers.storage import placing
-from tare.drivers.storage.placing import residency
+from tare.drivers.storage import loop, placing
+from tare.drivers.storage.residency import residency
 from tare.parts.controls.storage import Storage
 from tare.parts.protocols import TenantPlace
 from tare.testing import FakeHost
@@ -68,7 +68,7 @@ def test_the_data_set_is_on_the_medium_under_its_own_path_and_back_afterwards(da
 
     assert control.read(host) == NOTHING
     assert (host.loops, host.table) == ({}, [])
-    assert not placing.folder().exists()
+    assert not loop.folder().exists()
 
 
 def test_once_it_is_full_it_is_read_only_and_nothing_of_it_is_cached(data: Path):
@@ -77,7 +77,7 @@ def test_once_it_is_full_it_is_read_only_and_nothing_of_it_is_cached(data: Path)
 
     commands = [words[:3] for words in host.asked]
     assert commands.index(("mount", "-o", "remount,ro")) > commands.index(("cp", "-a", "--reflink=never"))
-    with (placing.point() / placing.name_of(str(data)) / "train" / "a.bin").open("rb") as file:
+    with (loop.point() / placing.name_of(str(data)) / "train" / "a.bin").open("rb") as file:
         seen = residency(file.fileno())
     assert seen is not None
     assert seen.resident == 0
@@ -157,7 +157,7 @@ def test_whatever_fails_on_the_way_the_device_is_left_as_it_was(data: Path, tmp_
 
     assert journal.pending() == []
     assert (host.loops, host.table) == ({}, [])
-    assert not placing.folder().exists()
+    assert not loop.folder().exists()
 
 
 def test_a_dead_run_is_cleaned_up_after_from_the_journal_alone(data: Path, tmp_path: Path, monkeypatch):
@@ -185,7 +185,7 @@ def test_what_a_reboot_leaves_of_it_is_the_image_and_that_goes_too(data: Path, t
     report = restore(host, Journal(tmp_path / "device", boot="after"))
 
     assert report.clean
-    assert not placing.folder().exists()
+    assert not loop.folder().exists()
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,7 @@ def test_room_to_write_makes_it_writable_and_its_writes_are_measured(data: Path)
 
     assert said["measured"][0]["write_bps"] == 20e6
     assert not any("remount,bind,ro" in words for words in host.asked)
-    assert not (placing.point() / "check").exists()
+    assert not (loop.point() / "check").exists()
 
 
 def test_a_loop_device_that_another_namespace_holds_is_let_go_of_and_its_image_is_gone(data: Path):
@@ -292,4 +292,4 @@ def test_a_loop_device_that_another_namespace_holds_is_let_go_of_and_its_image_i
 
     assert control.read(host) == NOTHING
     assert host.let_go == {"/dev/loop7"}
-    assert not placing.folder().exists()
+    assert not loop.folder().exists()

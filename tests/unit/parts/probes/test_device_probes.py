@@ -6,7 +6,7 @@ from recorded import let_time_pass, recorded_host
 from tare.base.host import Scope
 from tare.base.units import Channel
 from tare.drivers.kernel_files import FileFeed, KernelFile
-from tare.drivers.storage import placing
+from tare.drivers.storage import loop
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Disk, Memory
 from tare.parts.protocols import Reading
@@ -108,7 +108,7 @@ def test_an_emulated_medium_is_watched_under_one_name_whichever_loop_device_it_h
     host.files["/proc/diskstats"] += (
         "   7       3 loop3 11 0 88 4 5 0 40 2 1 9 12\n   7       4 loop4 1 0 8 4 5 0 40 2 1 9 12\n"
     )
-    host.files["/sys/block/loop3/loop/backing_file"] = f"{placing.image()}\n"
+    host.files["/sys/block/loop3/loop/backing_file"] = f"{loop.image()}\n"
     host.files["/sys/block/loop4/loop/backing_file"] = "/home/me/other.img\n"
     seen = values(Disk().open(host, Scope()).poll())
     assert (seen["disk.storage.reads"], seen["disk.storage.read_bytes"]) == (11, 88 * 512)

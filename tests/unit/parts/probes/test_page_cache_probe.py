@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tare.base.host import LocalHost, Scope
-from tare.drivers.storage import placing
-from tare.drivers.storage.placing import WINDOW_BYTES, drawn
+from tare.drivers.storage import sampling
+from tare.drivers.storage.sampling import WINDOW_BYTES, drawn
 from tare.parts.probes import memory
 from tare.parts.probes.memory import PageCache
 from tare.testing import FakeClock, FakeHost
@@ -80,7 +80,7 @@ def test_the_pieces_of_one_file_share_a_descriptor_and_do_not_overlap(data: Path
     assert [piece.start for piece in sample.pieces] == [number * WINDOW_BYTES for number in range(6)]
     assert [piece.length for piece in sample.pieces] == [WINDOW_BYTES] * 5 + [100]
     sample.close()
-    assert placing.Sample((), 0).share == 0
+    assert sampling.Sample((), 0).share == 0
 
 
 def test_what_it_may_not_know_is_said_once_and_no_number_is_made_up(data: Path, monkeypatch):

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from tare.base.errors import TareError
 from tare.base.host import Completed, LocalHost
-from tare.drivers.storage.placing import checkpoints_of_site, data_dir
+from tare.drivers.storage.checkpoints import checkpoints_of_site
+from tare.drivers.storage.data_sets import data_dir
 from tare.parts.find import find
 from tare.parts.workloads.torch_train import TorchTrain
 from tare.testing import FakeHost, FakeInnerHost
