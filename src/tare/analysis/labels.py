@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
 
+from tare.base.command_words import option_words, script_and_options
 from tare.base.declare import before
 from tare.base.sides import Neighbours
-from tare.base.text import option_words, script_and_options
 from tare.records.model import COMMAND, LABEL, MODEL, grouped
 from tare_inside import named
 

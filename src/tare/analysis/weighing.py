@@ -61,10 +61,11 @@ from tare.analysis.table import (
     with_joined,
 )
 from tare.analysis.work import Work, like_rows, like_work, with_doubts
+from tare.base.command_words import script_and_options
 from tare.base.declare import Group, Role, before
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
-from tare.base.text import estimate_texts, script_and_options
+from tare.base.text import estimate_texts
 from tare.records.model import COMMAND, LABEL, TYPE, Record, State
 
 UNMARKED = frozenset(

@@ -25,12 +25,12 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
 from pydantic_core import CoreSchema
 
+from tare.base.command_words import with_options
 from tare.base.declare import Metric
 from tare.base.errors import TareError, TrialError
 from tare.base.host import Host, Job, Scope, Site
 from tare.base.ledger import ledger
 from tare.base.rulings import Ruling
-from tare.base.text import with_options
 from tare.base.units import Channel
 from tare_inside import named
 from tare_inside.launch import is_listed

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from tare.base.command_words import options_in
 from tare.base.ledger import growth
-from tare.base.text import options_in, share_text
+from tare.base.text import share_text
 from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
 from tare.drivers.containers.roots import unpacked

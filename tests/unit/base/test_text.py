@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tare.base.command_words import options_in, why_not_settable, with_options
 from tare.base.text import (
     count_text,
     cpu_text,
@@ -15,7 +16,6 @@ from tare.base.text import (
     failure_line,
     interval_text,
     metric_name,
-    options_in,
     printed_text,
     quantity_text,
     quantity_texts,
@@ -26,8 +26,6 @@ from tare.base.text import (
     telling_lines,
     time_text,
     unit_of,
-    why_not_settable,
-    with_options,
 )
 
 

@@ -21,9 +21,10 @@ from tare.analysis.selection import without_throttled_alone
 from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
 from tare.analysis.why.proof import Share, Table, Timed, level_of
+from tare.base.command_words import script_and_options
 from tare.base.errors import StudyError, TareError
 from tare.base.ledger import OF_LAUNCHER, ledger
-from tare.base.text import natural_key, script_and_options, unit_of
+from tare.base.text import natural_key, unit_of
 from tare.records.model import Record, grouped, is_usable, usable_trials
 
 Role: TypeAlias = str

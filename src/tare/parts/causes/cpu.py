@@ -8,7 +8,7 @@ from functools import reduce
 from typing import ClassVar
 
 from tare.base import ledger
-from tare.base.text import options_in
+from tare.base.command_words import options_in
 from tare.parts.causes.variables import POOLS, THREAD_OPTION, suspected_arguments, suspected_variables
 from tare.parts.protocols import Cause, Json, Known, NotLooked, RuledOut, Side, Suspicion, unseen
 

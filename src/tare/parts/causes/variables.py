@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar, TypeAlias
 
+from tare.base.command_words import options_in
 from tare.base.secrets import are_comparable, is_mask, revealed
-from tare.base.text import options_in
 from tare.parts.protocols import Absent, Cause, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 _MOST_NAMED = 4  # modules without compiled files

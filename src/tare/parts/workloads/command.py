@@ -14,11 +14,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
 
+from tare.base.command_words import script_and_options, why_not_settable, with_options
 from tare.base.errors import TrialError
 from tare.base.host import Host, Job, OwnDevice, RunsOwn, image_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_env, masked_words
-from tare.base.text import script_and_options, why_not_settable, with_options
 from tare.drivers.places import Malloc, environment_facts, image_env, launched, users_env
 from tare.parts.protocols import Json, Workload
 

@@ -12,10 +12,10 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
+from tare.base.command_words import script_and_options
 from tare.base.errors import TrialError
 from tare.base.host import Host, Job, OwnDevice, shares_workdir
 from tare.base.rulings import Ruling, obstacle
-from tare.base.text import script_and_options
 from tare.base.units import PositiveSeconds, parse_share
 from tare.drivers.load import recorded_s, requests_of
 from tare.drivers.places import launched
