@@ -21,32 +21,36 @@ from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
 PROGRAM = """\
-import sys, time
+import os, sys, time
 from tare_inside import marks
 steps = int(sys.argv[1])
-said = []
+said, cores = [], []
 for number in range(steps):
+    cores.append(len(os.sched_getaffinity(0)))
     with marks.during("step", number):
         begin, until = time.monotonic_ns(), time.process_time() + 0.004
         while time.process_time() < until:
             pass
         said.append((begin, time.monotonic_ns()))
 print(" ".join("%d:%d" % each for each in said))
+print(cores[0], cores[steps // 2], len(os.sched_getaffinity(0)), file=sys.stderr)
 """
 STUDY = """\
 study: turns
-platform: [bare, runc]
+platform: [bare, {platform}]
 workload: {{command: {{argv: [python3, {program}, "{steps}"], reads: [{folder}]}}}}
 repeat: 1
 aa: false
 """
 
 
-def study(folder: Path, steps: int) -> None:
+def study(folder: Path, steps: int, platform: str = "runc") -> None:
     program = folder / "program" / "steps.py"
     program.parent.mkdir()
     program.write_text(PROGRAM)
-    (folder / "study.yaml").write_text(STUDY.format(program=program, folder=program.parent, steps=steps))
+    (folder / "study.yaml").write_text(
+        STUDY.format(program=program, folder=program.parent, steps=steps, platform=platform)
+    )
 
 
 def within(seconds: float, what: object) -> bool:
@@ -83,7 +87,10 @@ def test_two_sides_take_turns_and_leave_records_like_any_other(tmp_path: Path) -
     # By the program's own clock, which knows nothing of tare: the same turns, the same counts, the same ratio.
     own_s = []
     for record, told in zip(records, turns, strict=True):
-        printed = (tmp_path / "store" / "trials" / f"{record['trial']}.{record['attempt']}" / "out.txt").read_text()
+        trial = tmp_path / "store" / "trials" / f"{record['trial']}.{record['attempt']}"
+        printed = (trial / "out.txt").read_text()
+        at_first, in_turns, at_last = map(int, (trial / "err.txt").read_text().split())
+        assert (at_first, in_turns) == (at_last, 1 if "core" in told else at_last)
         steps = [tuple(map(int, each.split(":"))) for each in printed.split()]
         first, size = told["before"], told["steps"]
         own = [steps[first + size * n : first + size * (n + 1)] for n in range(told["count"])]
@@ -118,10 +125,12 @@ def test_a_program_of_a_fixed_time_runs_whole_once_its_first_pair_could_not_take
     assert {platform for platform, attempt in states if attempt == 2} == {"bare", "runc"}
 
 
-@pytest.mark.machine("runc", "root")
-def test_a_killed_runner_leaves_nothing_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "platform", [pytest.param(each, marks=pytest.mark.machine(each, "root")) for each in ("runc", "docker")]
+)
+def test_a_killed_runner_leaves_nothing_stopped(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TARE_GUARDIAN", "on")
-    study(tmp_path, 600)
+    study(tmp_path, 600, platform)
     state = Path(os.environ["TARE_STATE"])
     journal = state / "devices" / device_id(LocalHost())
     runner = warm_tare.start("run", "study.yaml", "-o", "store", cwd=tmp_path)
