@@ -17,7 +17,7 @@ import pytest
 
 from tare.base.declare import learnt
 
-REPOSITORY = Path(__file__).parents[3]
+REPOSITORY = Path(__file__).parents[2]
 PROBE = re.compile(r"^```python\n# src/tare/parts/probes/load\.py.*?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STUDY = """study: two-waits
 platform: bare
