@@ -11,6 +11,8 @@ from tare.parts.find import find, names
 from tare.parts.protocols import Absent, Cause, Known, NotLooked, RuledOut, Side, Suspicion
 
 NAMES = names("causes")
+# A line of the user's is suspected of one platform alone: tests/unit/parts/causes/test_line_cause.py.
+OF_ANY_PLATFORM = [name for name in NAMES if name != "line"]
 PHASES = {"start", "data", "compute", "gpu", "tail"}
 BARE = Side(
     "bare metal",
@@ -85,14 +87,21 @@ WORST = Side(
         "output.bytes": 1 << 20,
         "command.words": ["app", "--mode", "quick"],
     },
-    {"cgroup_nr_throttled": 90, "cgroup_throttled_s": 7, "wall_s": 10, "cpu_s": 1, "major_faults": 5000},
+    {
+        "cgroup_nr_throttled": 90,
+        "cgroup_throttled_s": 7,
+        "wall_s": 10,
+        "cpu_s": 1,
+        "run_queue_s": 0,
+        "major_faults": 5000,
+    },
 )
 QUICK = Side(
     BARE.name,
     BARE.platform,
     BARE.fields,
     {**BARE.facts, "python.debug": False, "file_system.work": "ext4", "limits.memlock": [-1, -1], "shm.bytes": 8 << 30},
-    {"wall_s": 5, "cpu_s": 4.9, "major_faults": 0, "minor_faults": 100},
+    {"wall_s": 5, "cpu_s": 4.9, "run_queue_s": 0, "major_faults": 0, "minor_faults": 100},
 )
 
 
@@ -110,7 +119,7 @@ def test_it_says_what_it_is_for_people(name: str):
     assert (found.__doc__ or "").strip().endswith(".")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_ANY_PLATFORM)
 def test_it_suspects_where_everything_is_wrong_with_evidence_and_a_cure(name: str):
     found = cause(name).examine(WORST, QUICK)
 
@@ -142,7 +151,7 @@ def test_it_needs_no_fact_at_all(name: str):
 
 
 # What tare itself sets up, and so knows without looking: it was started without them.
-BY_ITS_OPTIONS = {"cold_layers", "cpu_weight", "io_limit", "software"}
+BY_ITS_OPTIONS = {"cold_layers", "cpu_weight", "io_limit", "line", "software"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -174,7 +183,7 @@ def test_an_older_record_has_no_limit_of_processes_and_variables_of_a_list_alone
     assert isinstance(cause("other_variables").examine(side, side), NotLooked)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", OF_ANY_PLATFORM)
 @pytest.mark.parametrize("platform", ["docker", "runc"])
 def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str):
     slow = Side("it", platform, WORST.fields, WORST.facts, WORST.metrics)
@@ -191,7 +200,7 @@ def test_its_changes_are_fields_that_the_platforms_have(name: str, platform: str
 def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
-        "debug_variables", "device_state", "entry_point", "gpu_math", "instruction_set", "interconnect", "io_limit",
+        "debug_variables", "device_state", "entry_point", "gpu_math", "instruction_set", "interconnect", "io_limit", "line",
         "memory_limit", "network", "other_arguments", "other_processes", "other_variables", "output", "root_files",
         "seccomp", "shared_memory", "software", "start_up_files", "threads", "ulimits",
     } == set(NAMES)  # fmt: skip

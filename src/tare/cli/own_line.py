@@ -169,7 +169,7 @@ def _in_line(taken: Taken, fields: Mapping[str, Any]) -> str:
 
 def _shown(taken: Taken, fields: Mapping[str, Any]) -> tuple[str, str]:
     before = taken.fields.get("env", {})
-    env = {name: value for name, value in fields.get("env", {}).items() if before.get(name) != value}
+    env = {name: value for name, value in fields.get("env", {}).items() if name not in before or before[name] != value}
     better = taken.line.changed(env, fields.get("flags", {}), taken.of_image)
     ours, theirs = ({" ".join(flag.words): flag for flag in line.flags} for line in (taken.line, better))
     gone = [f"without `{' '.join(flag.shown())}`" for words, flag in ours.items() if words not in theirs]

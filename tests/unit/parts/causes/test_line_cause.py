@@ -11,7 +11,7 @@ from tare.base.host import LocalHost
 from tare.cli.own_line import Taken, cured
 from tare.drivers.containers.line import parsed
 from tare.parts.platforms.own import Own
-from tare.parts.protocols import Side
+from tare.parts.protocols import Side, Suspicion
 from tare.plan.why import Level, Search, examined, without
 
 pytestmark = pytest.mark.machine("docker command")
@@ -78,6 +78,14 @@ def test_the_cure_is_their_line_without_what_costs_and_without_their_secrets() -
     assert first == "without `--cpus 0.5`:"
     assert "canary" not in said and "hmac:" in line and "hmac:" in note
     assert line.startswith("docker run -m 2g") and line.endswith("-v /data:/data app:1 python train.py")
+
+
+def test_a_variable_of_the_image_is_taken_away_by_an_option() -> None:
+    held = {"other_variables": Suspicion(0.5, "seen.", {"env": {"IN_IMAGE": None}}, cure="env -u IN_IMAGE COMMAND...")}
+    first, line = cured(taken("docker run app:1 python train.py"), held, [])["other_variables"].split("\n")
+
+    assert first == "with `--env=IN_IMAGE`:"
+    assert line == "docker run --env=IN_IMAGE app:1 python train.py"
 
 
 def test_of_several_causes_the_last_has_the_line_that_is_cured_of_all() -> None:
