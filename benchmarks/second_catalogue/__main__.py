@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 OUT = HERE.parents[1] / "out/second_catalogue"
 APP = OUT / "app"
 LIMIT = 420
-ROUNDS = 1
+ROUNDS = 3
 PATHS = ":".join(f"/opt/l/{number}" for number in range(1, 401))
 KINDS = ("named", "located", "wrong", "nothing")
 ACCUSES = re.compile(r"^(Cause|Change|Suspect|Located|Part|A part)\b.*?(?=^\S|\Z)", re.MULTILINE | re.DOTALL)
@@ -78,7 +78,7 @@ def check(plant: dict[str, Any]) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {"plain": [], "planted": []}
     for _ in range(ROUNDS):
         for side, times in seconds.items():
-            options = [*_options(plant, "container"), *plant.get("run", [])] if side == "planted" else []
+            options = _options(plant, "container") if side == "planted" else []
             before = time.monotonic()
             line = ["docker", "run", "--rm", *options, _tag(plant, side), *plant["command"]]
             done = subprocess.run(
@@ -96,11 +96,8 @@ def ask(plant: dict[str, Any], limit: int) -> dict[str, Any]:
     folder = OUT / plant["name"]
     shutil.rmtree(folder / "stores", ignore_errors=True)
     line = [str(Path(sys.executable).with_name("tare")), "why", "-o", str(folder / "stores")]
-    if "run" in plant:  # What only the engine's own line can say.
-        line += ["--", "docker", "run", "--rm", *plant["run"], _tag(plant, "planted"), *plant["command"]]
-    else:
-        line += ["--image", _tag(plant, "planted"), "--against-image", _tag(plant, "plain")]
-        line += [*_options(plant, "tare"), "--", *plant["command"]]
+    line += ["--image", _tag(plant, "planted"), "--against-image", _tag(plant, "plain")]
+    line += [*_options(plant, "tare"), "--", *plant["command"]]
     before = time.monotonic()
     with (
         (folder / "progress.txt").open("w") as progress,
@@ -126,6 +123,7 @@ def ask(plant: dict[str, Any], limit: int) -> dict[str, Any]:
 
 def judge(plant: dict[str, Any], text: str) -> str:
     """The written rule of the module's first lines."""
+    text = re.sub(r"second-catalogue:\S+", "", text)  # The tag of an image has the name of its plant.
     accused = "\n".join(match.group() for match in ACCUSES.finditer(text))
     if re.search(plant["named"], _flat(accused)):
         return "named"

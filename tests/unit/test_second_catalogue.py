@@ -20,7 +20,7 @@ WHERE = "Where: most of it is in check_token() of\n        yaml/scanner.py.\n"
 def test_a_plant_is_complete_and_its_answer_is_recognised(plant):
     assert plant["program"] in CATALOGUE["programs"]
     assert plant["link"].startswith("https://")
-    assert {"image", "limits", "run"} & set(plant)
+    assert {"image", "limits"} & set(plant)
     assert re.search(plant["named"], plant["answer"])
     assert re.compile(plant["located"])
 
@@ -42,6 +42,7 @@ def test_no_two_plants_have_one_answer():
         (IMAGE.format("") + WHERE, "located"),
         (IMAGE.format(" (sure)") + WHERE, "located"),
         (IMAGE.format(""), "nothing"),
+        (IMAGE.format("") + "Where: in\n        (second-catalogue:yaml/scanner-planted)\n", "nothing"),
         ("Nothing is slower.\n", "nothing"),
     ],
 )
