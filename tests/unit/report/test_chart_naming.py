@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import some_weighings as some
+from tare.analysis.answer import sentences_of
 from tare.analysis.sentences import NO_COMMON_BLOCK, about
 from tare.report.charts.bars import step_figure
 from tare.report.evidence import ReportData
@@ -45,10 +46,11 @@ def test_of_many_levels_the_first_are_drawn_and_the_table_has_all() -> None:
 
 def test_many_answers_of_the_same_word_are_one() -> None:
     many = tuple(some.comparison(f"l{n}", verdict="slower" if n < 8 else "equivalent") for n in range(10))
-    slower, equivalent = answers_of(replace(some.weighing(), comparisons=many))
-    assert (slower.level, slower.word) == ("8 of 10 levels:", "slower")
-    assert slower.sentence == "l0 +1.6 % [+0.4, +2.9]; l1 +1.6 % [+0.4, +2.9]; l2 +1.6 % [+0.4, +2.9] and 5 more."
-    assert equivalent.level == "2 of 10 levels:"
+    slower, equivalent = sentences_of(replace(some.weighing(), comparisons=many))
+    figures = "+1.6 % [+0.4, +2.9]"
+    assert slower == f"l0, l1, l2 and 5 more are slower than bare (median step {figures})."
+    assert equivalent.startswith("l8 and l9 are slower than bare, by less than the margin of 5 %")
+    assert answers_of(replace(some.weighing(), comparisons=many)) == []  # the table of verdicts has them
 
 
 def test_a_note_that_many_levels_share_is_told_once() -> None:
