@@ -201,8 +201,8 @@ def test_the_causes_of_the_field_are_there():
     assert {
         "allocator", "architecture", "bytecode", "caches", "cold_layers", "cpu_quota", "cpu_set", "cpu_weight",
         "debug_variables", "device_state", "entry_point", "gpu_math", "instruction_set", "interconnect", "io_limit",
-        "line", "memory_limit", "network", "other_arguments", "other_processes", "other_variables", "output", "root_files",
-        "seccomp", "shared_memory", "software", "start_up_files", "threads", "ulimits",
+        "line", "memory_limit", "network", "other_arguments", "other_processes", "other_variables", "output",
+        "root_files", "seccomp", "shared_memory", "software", "start_up_files", "threads", "ulimits",
     } == set(NAMES)  # fmt: skip
 
 
