@@ -165,7 +165,7 @@ def bones(name: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _bone(key: str, value: str) -> str:
-    placed = key in ("aria-label", "x", "x1", "x2", "cx", "width", "text-anchor") or key.startswith("data-")
+    placed = key in ("aria-label", "content", "x", "x1", "x2", "cx", "width", "text-anchor") or key.startswith("data-")
     return "" if placed else re.sub(r"^(#?(?:trial|level))-\d+$", r"\1", re.sub(r"\bc\d+$", "c", value))
 
 

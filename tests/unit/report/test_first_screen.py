@@ -12,6 +12,7 @@ from some_weighings import comparison, records, weighing
 from tare.analysis.answer import sentences_of
 from tare.analysis.model import Comparison, Measurement
 from tare.base.text import going_on
+from tare.report import html
 from tare.report.charts.bars import phases_figure
 from tare.report.evidence import ReportRow
 from tare.report.figure import Figure
@@ -129,10 +130,11 @@ def test_a_sentence_that_goes_on_keeps_a_name_as_it_is() -> None:
     assert going_on("A trial failed.") == "a trial failed."
 
 
-def test_a_command_in_a_caption_is_code() -> None:
+def test_a_command_in_a_caption_is_code(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = records()
     figure = Figure("made-up", "A figure", "See `tare show`.", {"mark": "point"}, (), ())
-    caption = read_page(render(weighing(), shown, "", also=(lambda evidence: figure,))).all("figcaption")
+    monkeypatch.setattr(html, "figures", lambda evidence: (figure,))
+    caption = read_page(render(weighing(), shown, "")).all("figcaption")
     told = [each for each in caption if "See" in each.text()]
     assert [each.text() for each in told[0].all("code")] == ["tare show"]
     assert not any("`" in each.text() for each in caption)

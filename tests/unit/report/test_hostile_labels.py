@@ -21,7 +21,7 @@ def bones(page: str) -> list[tuple[str, dict[str, str]]]:
 
 
 def _bare(name: str, value: str) -> str:
-    return "" if name in (*SPOKEN, "data-told") else value
+    return "" if name in (*SPOKEN, "data-told", "content") else value
 
 
 def report(sample: some.Sample, study_text: str, problem: str) -> str:
@@ -46,7 +46,7 @@ def test_the_bones_show_it_when_a_label_breaks_out() -> None:
 def test_a_hostile_label_is_still_there_to_read() -> None:
     payload = PAYLOADS[0]
     tree = read_page(report(hostile_sample(payload), payload, payload))
-    assert tree.all("h1")[0].text() == f"{payload}{some.QUESTION}"
+    assert tree.all("h1")[0].text().startswith(f"{payload}docker is slower than {payload}bare")
     assert tree.all("pre")[0].text() == payload
 
 
