@@ -33,7 +33,7 @@ for number in range(steps):
             pass
         said.append((begin, time.monotonic_ns()))
 print(" ".join("%d:%d" % each for each in said))
-print(cores[0], cores[steps // 2], len(os.sched_getaffinity(0)), file=sys.stderr)
+print(cores[0], cores[len(cores) // 2], len(os.sched_getaffinity(0)), file=sys.stderr)
 """
 STUDY = """\
 study: turns
