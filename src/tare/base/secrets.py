@@ -15,6 +15,7 @@ import hmac
 import os
 import re
 import secrets as random
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -206,9 +207,27 @@ def masked_words(words: Sequence[str]) -> list[str]:
         elif found := _ASSIGNED.fullmatch(word):
             masked.append(found[1] + mask(found[2]))
         else:
-            masked.append(masked_text(word))
+            masked.append(masked_text(_masked_script(word)))
         before = word
     return masked
+
+
+def _masked_script(word: str) -> str:
+    """A word that is a command line of its own (`sh -c "curl -u me:it URL"`), without the secrets of its words."""
+    try:
+        parts = shlex.split(word)
+    except ValueError:  # an apostrophe in a sentence
+        parts = word.split()
+    if parts in ([], [word]):
+        return word
+    shown = masked_words(parts)
+    for part, masked in zip(parts, shown, strict=True):
+        if part != masked:
+            alone = rf"(?<![^\s'\"=(]){re.escape(part)}(?![^\s'\";&|)])"
+            word, count = re.subn(alone, lambda _, to=masked: to, word)  # type: ignore[misc]
+            if not count:  # it has quotes within
+                return shlex.join(shown)
+    return word
 
 
 def masked_text(text: str) -> str:

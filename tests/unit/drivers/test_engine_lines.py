@@ -11,7 +11,7 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.base.host import LocalHost
-from tare.drivers.containers.line import Line, is_line, options, parsed
+from tare.drivers.containers.line import Flag, Line, is_line, options, parsed
 
 # Where it is from, the line, its image, its command, and how many options it has.
 DOCKER = (
@@ -291,6 +291,12 @@ def test_what_is_shown_of_a_line_has_no_values_that_tell_anything() -> None:
 
     assert "canary" not in shown
     assert "OMP_NUM_THREADS=1" in shown and "DATABASE_URL=hmac:" in shown
+
+
+def test_the_script_of_a_health_check_is_shown_as_a_digest_alone() -> None:
+    for words in (("--health-cmd", "log in canary"), ("--health-cmd=log in canary",)):
+        shown = " ".join(Flag("--health-cmd", "log in canary", words).shown())
+        assert shown.startswith("--health-cmd") and "hmac:" in shown and "log in" not in shown
 
 
 @pytest.mark.machine("docker command")

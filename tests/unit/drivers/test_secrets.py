@@ -222,3 +222,28 @@ def test_the_key_is_kept_where_there_are_no_hard_links(tmp_path, monkeypatch):
     assert (tmp_path / "digest.key").read_bytes() == first
     assert (tmp_path / "digest.key").stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["digest.key"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "curl -fsS -u admin:s3cretpw http://db/health || exit 1",
+        "cd /x && curl --user 'admin:s3cretpw' http://db; true",
+        'curl -u admin:"s3cretpw" http://db',
+        "echo don't; mysql -ps3cretpw db",
+        "sh -c 'mysqladmin -ps3cretpw ping'",
+        "x=$(curl -u admin:s3cretpw)",
+    ],
+)
+def test_a_script_that_is_one_word_is_masked_as_the_line_that_it_is(script: str) -> None:
+    shown = masked_words(["sh", "-c", script])
+
+    assert "s3cretpw" not in " ".join(shown) and "hmac:" in shown[2]
+    assert masked_words(shown) == shown
+
+
+def test_a_script_without_a_secret_stays_as_it_is() -> None:
+    script = "import torch; print('a  b', max(key=len))\nfor x in y: pass  # it's -u here"
+
+    assert masked_words(["sh", "-c", "cd /a && ./run --lr '0.1 0.2' | tee x"])[2].startswith("cd /a && ./run --lr '0.1")
+    assert masked_words(["python", "-c", script.replace("max(key=len)", "1")])[2] == script.replace("max(key=len)", "1")

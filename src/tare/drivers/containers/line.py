@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tare.base.errors import StudyError
 from tare.base.host import Host
-from tare.base.secrets import masked_words, shown_env
+from tare.base.secrets import digest, masked_words, shown_env
 
 ENGINES = ("docker", "podman")
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
@@ -60,6 +60,8 @@ class Flag:
 
     def shown(self) -> list[str]:
         """Its words without the value of a variable, unless that tells nothing of anybody."""
+        if self.name == "--health-cmd" and self.value:  # a script of theirs, which may log in
+            return [word.replace(self.value, digest(self.value)) for word in self.words]
         name, equals, value = self.value.partition("=")
         if self.name not in _VARIABLES or not equals:
             return masked_words(self.words)
