@@ -17,6 +17,7 @@ from tare.drivers.containers import own
 from tare.drivers.containers.line import Flag, Line
 from tare.drivers.containers.own import Mount, OwnPlace, Seen
 from tare.parts.platforms.own import not_honoured
+from tare.testing import FakeHost
 
 
 class Answering:
@@ -140,3 +141,16 @@ def test_a_volume_has_a_size_only_where_all_of_it_was_read(
     size = Mount(str(tmp_path), "/data", writable=True).size
 
     assert (size is not None and size > 5000) if is_whole else size is None
+
+
+@pytest.mark.parametrize(("group_s", "expected"), [(2.02, {"run_queue_s": 0.5}), (6.0, {})])
+def test_a_first_thread_that_others_work_for_does_not_say_how_long_they_waited(
+    group_s: float, expected: dict[str, float]
+) -> None:
+    files = {
+        "/proc/7/task/7/schedstat": "2000000000 500000000 12\n",
+        "/cg/x/cpu.stat": f"usage_usec 1\nuser_usec {group_s * 1e6:.0f}\nsystem_usec 0\n",
+    }
+
+    assert own._waits(FakeHost(files=files), 7, {"": "/cg/x"}) == expected
+    assert own._waits(FakeHost(), 7, {"": "/cg/x"}) is None

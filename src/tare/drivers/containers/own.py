@@ -38,7 +38,8 @@ from tare.drivers.containers.place import LABEL, labels
 from tare.drivers.containers.roots import give_work_folder
 from tare.drivers.layers import LARGEST_COPY_BYTES
 from tare.drivers.places import Phases, comes_true
-from tare.drivers.surroundings import surroundings, throttled, waited_s
+from tare.drivers.surroundings import surroundings, throttled
+from tare_inside import launch
 
 Allow: TypeAlias = Literal["network", "volumes", "privileged"]
 
@@ -495,8 +496,9 @@ class Watch:
         self._facts["around"] = surroundings(self._host, pid)
         own = tree.folders_of_pid(self._host, pid)
         while not self._ended.wait(_LOOKS_EVERY_S):
-            if (waits_s := waited_s(self._host, pid, pid)) is not None:
-                self.counted["run_queue_s"] = waits_s
+            if (waits := _waits(self._host, pid, own)) is not None:
+                self.counted.pop("run_queue_s", None)
+                self.counted |= waits
             self.counted |= throttled(self._host, own)
 
     def _first(self) -> int | None:
@@ -532,7 +534,7 @@ class OwnProcess:
     def _counted(self, begin_s: float, end_s: float) -> dict[str, float]:
         """What tare's launcher counts where it can run: here from outside."""
         to_monotonic_s = time.clock_gettime(time.CLOCK_MONOTONIC) - time.time()
-        used = _cpu_s(self._host, self._groups)
+        used = cpu_s(self._host, self._groups)
         return {
             "start_ns": round((begin_s + to_monotonic_s) * 1e9),
             "end_ns": round((end_s + to_monotonic_s) * 1e9),
@@ -551,7 +553,16 @@ def _time_s(text: object) -> float | None:
     return None if not words or words.startswith("0001-") else datetime.fromisoformat(words).timestamp()
 
 
-def _cpu_s(host: Host, groups: Mapping[str, str]) -> tuple[float, float] | None:
+def _waits(host: Host, pid: int, groups: Mapping[str, str]) -> dict[str, float] | None:
+    """How long its first thread waited for a core, if that did the work of the group; None where it has ended."""
+    said, used = tree.text_of(host, f"/proc/{pid}/task/{pid}/schedstat"), cpu_s(host, groups)
+    if not said or used is None:
+        return None
+    waits: dict[str, float] = launch.waits(said, sum(used))  # type: ignore[no-untyped-call]
+    return waits
+
+
+def cpu_s(host: Host, groups: Mapping[str, str]) -> tuple[float, float] | None:
     """User and system time of all that ever ran in these groups."""
     if (found := tree.locate(host, groups, "cpuacct")) is not None and found.version == 1:
         ticks = dict(line.split() for line in tree.text_of(host, f"{found.folder}/cpuacct.stat").splitlines())
