@@ -334,6 +334,9 @@ class Network(Cause):
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         if slow.fields.get("network") == "host" or slow.platform == "bare":
             return RuledOut("it has the network of the device.")
+        of_line = slow.platform == "own"
+        if of_line and slow.fields.get("allow_network"):
+            return RuledOut("it has the network of its line.")
         if slow.platform == quick.platform and slow.fields.get("network") == quick.fields.get("network"):
             return RuledOut("both sides have the same network.")
         if not slow.metrics:  # every container that tare makes is without one, and most programs need none
@@ -349,8 +352,9 @@ class Network(Cause):
             weight=0.4,
             evidence=f"it did not run for {waits:.1f} s, {others:.1f} s on the other side.",
             guess=True,
-            without={"network": "host"},
-            cure="--network host, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
+            without=None if of_line else {"network": "host"},
+            cure=f"{'--allow-network' if of_line else '--network host'}, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
+            untried="its runs have the network of your line only with --allow-network." if of_line else "",
         )
 
 
@@ -367,6 +371,8 @@ class Output(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         printed = slow.number("output.bytes") or 0.0
+        if slow.platform == "own":
+            return NotLooked("how much goes through the engine of your line, and its log driver, was not counted.")
         if slow.platform not in ENGINES:
             return RuledOut("its output goes through no engine.")
         if slow.env("TARE_OUTPUT"):

@@ -176,8 +176,8 @@ class CpuQuota(Cause):
             return unseen(slow.seen("cgroup.cpu_quota_cores")) or RuledOut("it has no CPU quota.")
         if quota == (quick.fields.get("quota") or quick.number("cgroup.cpu_quota_cores")):
             return RuledOut(f"both sides have a quota of {cores_text(float(quota))}.")
-        periods, share = slow.metrics.get("cgroup_nr_throttled", 0.0), throttled_share(slow)
-        if slow.metrics and not periods:
+        periods, share = slow.metrics.get("cgroup_nr_throttled"), throttled_share(slow)
+        if periods == 0:
             return RuledOut(f"its quota of {cores_text(float(quota))} was never used up.")
         stopped = f", throttled in {periods:.0f} periods (at most {share:.0%} of the run)" if periods else ""
         return Suspicion(

@@ -102,3 +102,12 @@ def test_a_stop_on_sixteen_cores_at_once_is_as_long_as_its_period_and_not_sixtee
     shorter = CpuQuota().examine(replace(slow, facts={"cgroup.cpu_period_s": 0.01}), Side("bare metal", "bare"))
     assert isinstance(shorter, Suspicion)
     assert "at most 3% of the run" in shorter.evidence
+
+
+def test_a_quota_whose_periods_were_not_counted_is_not_acquitted() -> None:
+    slow = side(fields={"quota": 0.5})
+    bare = Side("bare metal", "bare", {}, {}, {"wall_s": 3.0})
+
+    assert isinstance(CpuQuota().examine(replace(slow, metrics={"wall_s": 9.0}), bare), Suspicion)
+    counted = replace(slow, metrics={"wall_s": 9.0, "cgroup_nr_throttled": 0.0})
+    assert isinstance(CpuQuota().examine(counted, bare), RuledOut)
