@@ -57,7 +57,10 @@ class Stacks(object):
     def note_opened(self, event, arguments):
         """What is opened, also where that fails: a file that is missing here may lie on the other side."""
         if event == "open" and isinstance(arguments[0], str):
-            self._opened.add(os.path.abspath(arguments[0]))
+            try:
+                self._opened.add(os.path.abspath(arguments[0]))
+            except OSError:
+                pass  # a relative path, and its folder is gone: what opens it is not to fail of us
 
     def look(self, frame, seconds):
         if frame is None:

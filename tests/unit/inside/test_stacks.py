@@ -96,3 +96,18 @@ def test_files_of_a_program_without_python_are_seen_from_outside(tmp_path: Path)
 
     shell = os.path.realpath("/bin/sh")
     assert {str(held), shell} <= {*found} and any(path.endswith("/sleep") for path in found)
+
+
+def test_a_program_whose_folder_is_gone_opens_files_as_before(tmp_path: Path) -> None:
+    program = f"""
+import os, time
+os.mkdir({str(tmp_path / "gone")!r})
+os.chdir({str(tmp_path / "gone")!r})
+os.rmdir({str(tmp_path / "gone")!r})
+try:
+    open("here")
+except FileNotFoundError as error:
+    assert error.filename == "here", error
+time.sleep(0.05)
+"""
+    assert looked_at(tmp_path, program)
