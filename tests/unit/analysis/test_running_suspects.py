@@ -76,3 +76,21 @@ def test_what_nobody_could_read_is_not_suspected() -> None:
     }
 
     assert suspects({"seconds": 1.0, "spent": {}, "counted": {}, "facts": facts}, COSTLY) == []
+
+
+def test_the_stops_of_a_quota_are_no_wait_for_a_core_also_where_they_are_part_of_the_queue() -> None:
+    # Of 50 s that its threads ran or were ready, the quota stopped them for 40.
+    seen = changed("spent", throttled=60.0, queue=41.0, user=8.0) | {
+        "counted": {**QUIET["counted"], "nr_throttled": 240.0}
+    }
+
+    assert [each.name for each in suspects(seen, COSTLY)] == ["the CPU quota"]
+
+
+@pytest.mark.parametrize("value", ["0", "", "false", "No", "OFF"])
+def test_a_variable_that_is_switched_off_is_not_suspected(value: str) -> None:
+    assert suspects(changed("facts", variables={"CUDA_LAUNCH_BLOCKING": value}), COSTLY) == []
+
+
+def test_a_mitigation_of_the_whole_device_is_not_of_this_process() -> None:
+    assert suspects(changed("facts", process={"Speculation_Store_Bypass": "globally mitigated"}), COSTLY) == []

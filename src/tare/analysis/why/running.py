@@ -20,6 +20,7 @@ READS_A_SECOND = 1 << 20  # bytes from a disk
 WRITES_A_SECOND = 1 << 20
 FAULTS_A_SECOND = 10
 IDLE_GPU = 0.7
+_OFF = ("0", "", "false", "no", "off")
 _SLOW_FILES = ("fuse", "9p", "virtiofs", "nfs", "cifs", "smb", "ceph")
 
 
@@ -40,7 +41,7 @@ def suspects(seen: Mapping[str, Any], costly: Mapping[str, str]) -> list[Found]:
     found += [
         Found(name, f"{name}={variables[name]}: {what}.", f"without {name}")
         for name, what in costly.items()
-        if variables.get(name, "0") not in ("0", "")
+        if variables.get(name, "0").lower() not in _OFF
     ]
     return sorted(found, key=lambda each: -each.share)
 
@@ -61,7 +62,8 @@ def _cpu(seen: Mapping[str, Any]) -> Iterator[Found]:
             share,
         )
     ran, queued = spent.get("user", 0.0) + spent.get("system", 0.0), spent.get("queue", 0.0)
-    waited = (1 - share) * queued  # the kernel counts a thread that the quota stops as one that waits for a core
+    # The kernel counts a thread that the quota stops as one that waits for a core.
+    waited = max(0.0, queued - share * (ran + queued))
     wanted = waited / (ran + queued) if ran + queued > 0 else 0.0
     usable = min(quota or math.inf, cores)
     if wanted >= LEAST_WAIT and ran + queued >= LEAST_SHARE * seconds:
@@ -144,7 +146,8 @@ def _other(seen: Mapping[str, Any]) -> Iterator[Found]:
                 f"{name} was busy for {busy:.0%} of the last moment: what feeds it is slower.",
                 "look at the CPU's suspects first; more workers of the data loader",
             )
-    if "mitigated" in str((facts.get("process") or {}).get("Speculation_Store_Bypass", "")):
+    bypass = str((facts.get("process") or {}).get("Speculation_Store_Bypass", ""))
+    if bypass.startswith("thread") and "mitigated" in bypass:
         yield Found(
             "the speculative store bypass mitigation",
             "the kernel has switched it on for this process, as older kernels do under seccomp.",

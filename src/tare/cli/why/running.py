@@ -45,7 +45,7 @@ def explain_running(attached: Attached, as_json: bool) -> None:
     """Look, judge, and say what would prove it."""
     from tare.analysis.why.running import suspects
     from tare.drivers.containers import running
-    from tare.parts.causes.variables import ALLOCATION, DEBUG
+    from tare.parts.causes.variables import ALLOCATION, DEBUG, EITHER_WAY
 
     host = LocalHost()
     if attached.pid is not None:
@@ -54,7 +54,7 @@ def explain_running(attached: Attached, as_json: bool) -> None:
         target = running.of_container(host, str(attached.running))
     say(f"looking at {target.name} for {attached.seconds:g} s: nothing is started in it, and nothing of it is changed.")
     seen = asdict(running.look(host, target, attached.seconds))
-    costly = {name: what for table in (ALLOCATION, DEBUG) for name, (what, _) in table.items()}
+    costly = {name: what for name, (what, _) in {**ALLOCATION, **DEBUG}.items() if name not in EITHER_WAY}
     found = suspects(seen, costly)
     line = running.line_text(target)
     if as_json:

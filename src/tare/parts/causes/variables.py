@@ -90,6 +90,15 @@ ALLOCATION: Table = {
     "PYTORCH_CUDA_ALLOC_CONF": ("torch's CUDA allocator works differently", 0.5),
     "PYTORCH_ALLOC_CONF": ("torch's allocator works differently", 0.5),
 }
+EITHER_WAY = {
+    "PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTORCH_JIT", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME",
+    "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX",
+    "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MIMALLOC_PURGE_DELAY",
+    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
+}  # fmt: skip
+"""Which may cost or save: with no other side to compare with, that they are set tells nothing."""
+
 INSTRUCTIONS: Table = {
     "ATEN_CPU_CAPABILITY": ("torch uses other vector instructions", 0.8),
     "DNNL_MAX_CPU_ISA": ("oneDNN uses other vector instructions", 0.8),
