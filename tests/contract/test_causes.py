@@ -281,6 +281,8 @@ def test_an_entry_point_is_exchanged_but_not_one_with_a_secret():
     assert found.without == {"entry": "none"} and found.cure == "--entrypoint ''"
     hidden = replace(WORST, facts={**WORST.facts, "place.entry": "serve --token hmac:0a1b:0123456789abcdef"})
     assert cause("entry_point").examine(hidden, QUICK).without is None
+    init = replace(QUICK, facts={**QUICK.facts, "place.entry": "tini -- '/my script.sh'"})
+    assert cause("entry_point").examine(WORST, init).cure == "--entrypoint tini IMAGE -- '/my script.sh' COMMAND..."
 
 
 def test_two_names_of_one_image_are_no_difference():

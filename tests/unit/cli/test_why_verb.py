@@ -25,7 +25,7 @@ from tare.cli.why.runs import Stopped, Trying, are_stores, told
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
 from tare.plan.why import Level, Stages, Suspects
-from tare.report.text.why import answer_lines
+from tare.report.text.why import Told, answer_lines
 
 
 def test_only_mounts_is_the_container_with_no_other_layer():
@@ -223,6 +223,14 @@ def test_what_exchanges_many_things_at_once_is_located_and_the_layers_are_not_ru
 
     assert found.causes == () and not found.explained
     assert not why.Explained(total, (), Suspects({}, {}), found).unexplained
+    names = ("software", "software:/a.py")
+    parts = Answer("step_mean_s", total, tuple(Tried(name, "located", None, None) for name in names))
+    said = (
+        dict.fromkeys(names, "the image's software"),
+        {names[0]: "the images differ.", names[1]: "/a.py is not same."},
+    )
+    cause = dict(answer_lines(parts, Told(*said, {}, {}, {})))["Cause"]
+    assert cause == "it is in the image's software: /a.py is not same."
     named = Answer("step_mean_s", total, (Tried("software", word, None, None),))
     assert [each.cause for each in named.causes] == ["software"]
 

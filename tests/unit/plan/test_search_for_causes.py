@@ -243,6 +243,18 @@ def test_files_that_only_work_together_are_exchanged_together():
     assert len(units) == 4
 
 
+def test_another_interpreter_is_exchanged_with_its_own_library():
+    own = ["/usr/bin/python3.12", "/usr/lib/python3.12/json/decoder.py", "/usr/lib/python3.12/__pycache__/re.pyc"]
+    library = "/usr/lib/python3.12/dist-packages/a.py"
+    found = exchanged([*own, library], None)
+
+    assert found is not None and [set(each.without["taken"]) for each in found.parts] == [set(own), {library}]
+    assert [each.without["taken"] for each in exchanged(["/usr/lib/python3.12/re.py", "/a.py"], None).parts] == [
+        ["/usr/lib/python3.12/re.py"],
+        ["/a.py"],
+    ]
+
+
 def test_the_file_of_a_function_that_takes_longer_is_tried_first_and_alone():
     found = exchanged(["/app/a.py", "/app/b.py", "/app/parts/c.py"], None, ["parts/c.py"])
 

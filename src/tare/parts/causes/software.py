@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import ClassVar
 
 from tare.base.secrets import is_mask
+from tare.drivers.containers.place import NO_ENTRY
 from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
 from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
 
@@ -26,7 +27,6 @@ _BUILDS = (
     (r"numpy\.version", "another NumPy", 0.4),
     (r"python\.version", "another Python", 0.5),
 )
-_NO_ENTRY = "none"
 _MOST_NAMED = 8  # differences of two images that are listed
 
 
@@ -48,7 +48,9 @@ class Software(Cause):
             named = f"{', '.join(lost[:_MOST_NAMED])} is compiled on the other side, and pure Python or missing here"
             found.append((0.65, named, ""))
         recorded = unseen(slow.seen("python.version"), quick.seen("python.version")) is None
-        unknown = "the images differ in something else than Python, C library, torch, NumPy and BLAS"
+        unknown = (
+            "the images differ; what was looked at (the image's own python3, C library, torch, NumPy, BLAS) is the same"
+        )
         if not theirs:
             unknown = "Python, C library, torch, NumPy and BLAS are the same on both sides, other files may not be"
         if not recorded:
@@ -78,6 +80,7 @@ _PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/]+?)(\.libs)?/.*")  # whee
 _LIBC = re.compile(r".*/(ld-|lib(c|m|dl|rt|pthread|util|resolv|anl)[-.])[^/]*")
 _INTERPRETER = re.compile(r".*/(bin/python[0-9.]*|libpython[^/]*)")
 _OF_INTERPRETER = re.compile(rf"{_INTERPRETER.pattern}|.*/lib-dynload/[^/]+")
+_OF_ITS_LIBRARY = re.compile(r".*/lib/python3[^/]*/(?!(?:site|dist)-packages/).*")
 _BYTECODE = re.compile(r"(.*/)__pycache__/([^/]+?)\.[^/]*\.pyc")
 _FEW = 8  # files of a package: of more it is another version, which works as a whole alone
 _MOST_UNITS = 64
@@ -104,7 +107,7 @@ def _units(paths: Sequence[str]) -> dict[str, list[str]]:
         package, compiled = _PACKAGE.fullmatch(path), _BYTECODE.fullmatch(path)
         if _LIBC.fullmatch(path):
             found.setdefault("the C library", []).append(path)
-        elif another and _OF_INTERPRETER.fullmatch(path):
+        elif another and (_OF_INTERPRETER.fullmatch(path) or _OF_ITS_LIBRARY.fullmatch(path)):
             found.setdefault("the interpreter", []).append(path)
         elif package and packages[package[1]] > _FEW:
             folder = "".join(package.groups(""))
@@ -161,12 +164,14 @@ class EntryPoint(Cause):
             return NotLooked("of a side without an image of its own no entry point is known.")
         if ours == theirs:
             return RuledOut("both sides have the same entry point.")
+        program, *words = [""] if theirs == NO_ENTRY else shlex.split(theirs)
+        behind = f" IMAGE {shlex.join(words)} COMMAND..." if words else ""
         hides = any(map(is_mask, shlex.split(f"{ours} {theirs}")))
         return Suspicion(
             weight=0.6,
             evidence=f"it is `{ours}`, `{theirs}` on the other side.",
             without=None if hides else {"entry": theirs},
-            cure=f"--entrypoint '{'' if theirs == _NO_ENTRY else theirs}'",
+            cure=f"--entrypoint {shlex.quote(program)}{behind}",
             untried="a part of it is a secret, of which the value was not kept." if hides else "",
         )
 

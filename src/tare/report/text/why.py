@@ -325,7 +325,8 @@ def answer_lines(
         yield "Change", told.cures[each.cause]
     located = [*told.located, *(each.cause for each in found.located)]
     if located and not found.causes:
-        about = "; ".join(told.evidence[name].rstrip(".") for name in located)
+        parts = [name for name in located if not any(other.startswith(f"{name}:") for other in located)]
+        about = "; ".join(told.evidence[name].rstrip(".") for name in parts)  # a part says more than its whole
         yield _marked("Cause", True, marked), f"it is in {_titles(located, told)}: {about}."
         yield "Proof", _proof(found.located[-1], sides) if found.located else _SAME
     elif not found.causes:
