@@ -21,7 +21,7 @@ from tare.base.errors import StudyError
 from tare.cli import tare, why
 from tare.cli.scaffold import WORDS
 from tare.cli.why import Finding, runs
-from tare.cli.why.runs import Stopped, Trying, are_stores, told
+from tare.cli.why.runs import Stopped, Trying, are_stores, side, told
 from tare.drivers.containers.isolation import USUAL
 from tare.parts.platforms.runc import Runc
 from tare.plan.why import Level, Stages, Suspects
@@ -292,3 +292,9 @@ def test_of_several_variables_the_one_that_costs_is_named_and_what_holds_them_al
     outcomes = {each.cause: each.outcome for each in found.answer.tried}
     assert [each.cause for each in found.answer.causes] == ["other_variables:APP_C"]
     assert outcomes["other_variables"] == "located"
+
+
+def test_a_store_of_a_line_is_explained_where_its_engine_is_not_installed():
+    settings = {"platform": "own", "platform.line": "/no/such/docker run --cpus 1 app:1 true"}
+
+    assert side("store", settings, []).fields == {"line": settings["platform.line"]}

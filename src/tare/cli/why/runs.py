@@ -484,7 +484,9 @@ def side(name: str, settings: Mapping[str, Any], records: Sequence[Record]) -> S
     from tare.parts.protocols import Side
 
     fields = {key.partition(".")[2]: value for key, value in settings.items() if key.startswith("platform.")}
-    limits = find("platforms", str(settings["platform"])).limits(fields)  # type: ignore[attr-defined]
+    part, limits = find("platforms", str(settings["platform"])), dict[str, Any]()
+    with suppress(TareError):  # the engine's command, by which a line is read, is not on every machine
+        limits = part.limits(fields)  # type: ignore[attr-defined]
     return Side(name, str(settings["platform"]), {**fields, **limits}, facts_of(records), metrics_of(records))
 
 
