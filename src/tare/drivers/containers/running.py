@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from tare.base.errors import StudyError, TareError
 from tare.base.host import Host
@@ -24,12 +24,14 @@ from tare.base.secrets import masked_words, shown_env
 from tare.drivers import nvidia
 from tare.drivers.cgroups import tree
 from tare.drivers.containers.line import ENGINES
+from tare.drivers.containers.own import cpu_s
 from tare.drivers.surroundings import numbers, surroundings, throttled, waited_s
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SAMPLE_S = 0.05
 _NO_FILES = ("/dev/", "/proc/", "/sys/", "/memfd:")
 _OF_IO = ("read_bytes", "write_bytes", "wchar")
+_Counts: TypeAlias = dict[tuple[str, str], float]
 
 
 @dataclass(frozen=True)
@@ -90,14 +92,15 @@ def look(host: Host, target: Target, seconds: float) -> Seen:
         groups = {}  # others may be in the group of a process, and what it counts be theirs
     before, began_s = _counts(host, _pids(host, target, groups), groups), time.monotonic()
     where = Counter[str]()
-    while time.monotonic() < began_s + seconds:
-        where[_where(host, target.pid)] += 1
-        time.sleep(_SAMPLE_S)
+    with suppress(KeyboardInterrupt):  # what was seen until then is worth reading
+        while time.monotonic() < began_s + seconds:
+            where[_where(host, target.pid)] += 1
+            time.sleep(_SAMPLE_S)
     pids = _pids(host, target, groups)
     if not words_of(target.pid):
         raise TareError(f"{target.name} ended while it was looked at.")
     seen.seconds = time.monotonic() - began_s
-    grown = {name: max(0.0, value - before.get(name, 0.0)) for name, value in _counts(host, pids, groups).items()}
+    grown = _grown(before, _counts(host, pids, groups))
     seen.spent = {name.removesuffix("_s"): value for name, value in grown.items() if name.endswith("_s")}
     seen.counted = {name: value for name, value in grown.items() if not name.endswith("_s")}
     seen.waits = {name: count * seen.seconds / where.total() for name, count in where.items() if name}
@@ -123,28 +126,40 @@ def _stat(host: Host, pid: int) -> list[str]:
     return tree.text_of(host, f"/proc/{pid}/stat").rpartition(") ")[2].split()
 
 
-def _counts(host: Host, pids: Iterable[int], groups: Mapping[str, str]) -> dict[str, float]:
-    """What the kernel has counted so far; seconds have names that end in `_s`."""
-    found = defaultdict[str, float](float)
+def _counts(host: Host, pids: Iterable[int], groups: Mapping[str, str]) -> _Counts:
+    """What the kernel has counted so far, by process, thread or group; seconds have names that end in `_s`."""
+    of_group = _of_group(host, groups)
+    found = {("", name): value for name, value in of_group.items()}
     for pid in pids:
-        stat = _stat(host, pid)
+        stat, who = _stat(host, pid), str(pid)
         if len(stat) > 12:
-            found["major_faults"] += int(stat[9])
-            found["user_s"] += int(stat[11]) / _TICKS
-            found["system_s"] += int(stat[12]) / _TICKS
+            found[who, "major_faults"] = int(stat[9])
+        if len(stat) > 12 and "user_s" not in of_group:
+            found[who, "user_s"] = int(stat[11]) / _TICKS
+            found[who, "system_s"] = int(stat[12]) / _TICKS
         for task in _listed(f"/proc/{pid}/task"):
             if (waits_s := waited_s(host, pid, task)) is not None:
-                found["queue_s"] += waits_s
+                found[task, "queue_s"] = waits_s
         held = numbers(tree.text_of(host, f"/proc/{pid}/io").replace(":", ""))
-        for name in _OF_IO:
-            if name in held:
-                found[name] += held[name]
-    return {**found, **_of_group(host, groups)}
+        found |= {(who, name): held[name] for name in _OF_IO if name in held}
+    return found
+
+
+def _grown(before: _Counts, after: _Counts) -> dict[str, float]:
+    """By how much, over all that are there at the end: one that has ended takes nothing away from the others."""
+    grown = defaultdict[str, float](float)
+    for (who, name), value in after.items():
+        grown[name] += max(0.0, value - before.get((who, name), 0.0))
+    return dict(grown)
 
 
 def _of_group(host: Host, groups: Mapping[str, str]) -> dict[str, float]:
-    """Of a container: the quota's stops, pressure (some task waited), and pages that were read again."""
+    """Of a container: CPU time, also of those that ended; the quota's stops, pressure (some task waited), and pages
+    that were read again.
+    """
     found = {name.removeprefix("cgroup_"): value for name, value in throttled(host, groups).items()}
+    if (used := cpu_s(host, groups)) is not None:
+        found |= dict(zip(("user_s", "system_s"), used, strict=True))
     for name in ("cpu", "memory", "io"):
         first = tree.text_of(host, f"{groups.get('', '')}/{name}.pressure").partition("\n")[0]
         if "total=" in first:
@@ -262,6 +277,8 @@ def _note_stack(host: Host, target: Target, seen: Seen) -> None:
 
 
 _USUAL_SHM = 64 << 20
+_USUAL_NETWORKS = ("", "default", "bridge", "pasta", "slirp4netns", "private")
+_USUAL_LOGS = ("", "json-file", "journald", "k8s-file")
 
 
 def line_of(target: Target) -> list[str]:
@@ -275,6 +292,7 @@ def line_of(target: Target) -> list[str]:
     options |= {"--cpu-shares": "CpuShares", "--cpuset-cpus": "CpusetCpus", "--memory": "Memory"}
     options |= {"--shm-size": "ShmSize"} if host.get("ShmSize") != _USUAL_SHM else {}
     words += [word for option, name in options.items() if host.get(name) for word in (option, str(host[name]))]
+    words += _other_options(host)
     for limit in host.get("Ulimits") or ():
         words += ["--ulimit", f"{limit['Name'].lower().removeprefix('rlimit_')}={limit['Soft']}:{limit['Hard']}"]
     for mount in target.container.get("Mounts") or ():
@@ -287,13 +305,45 @@ def line_of(target: Target) -> list[str]:
         words += ["-e", f"{name}={value}" if shown == value else name]  # the value of a name alone is the shell's
     for option, key in (("-w", "WorkingDir"), ("-u", "User")):
         words += [option, config[key]] if config.get(key) not in (None, "", image.get(key)) else []
-    entry, command = ([*(config.get(key) or ())] for key in ("Entrypoint", "Cmd"))
-    if entry != [*(image.get("Entrypoint") or ())]:
+    entry, command = (_words(config.get(key)) for key in ("Entrypoint", "Cmd"))
+    if entry != _words(image.get("Entrypoint")):
         words += ["--entrypoint", entry[0] if entry else ""]
         command = [*entry[1:], *command]
-    elif command == [*(image.get("Cmd") or ())]:
+    elif command == _words(image.get("Cmd")):
         command = []
     return [*words, config["Image"], *masked_words(command)]
+
+
+def _words(given: str | list[str] | None) -> list[str]:
+    """An entry point is one text where an engine is Podman before 5."""
+    return shlex.split(given) if isinstance(given, str) else [*(given or ())]
+
+
+def _other_options(host: Mapping[str, Any]) -> list[str]:
+    """Those with several values, and those that are told only where they are not as usual."""
+    found = ["--privileged"] if host.get("Privileged") else []
+    for option, name in (("--cap-add", "CapAdd"), ("--cap-drop", "CapDrop"), ("--security-opt", "SecurityOpt")):
+        for value in host.get(name) or ():
+            # The engine keeps what stood in the file of a profile, and not where that lay.
+            found += [option, "seccomp=PROFILE.json" if value.startswith("seccomp={") else value]
+    for option, name in (("--device-read-bps", "ReadBps"), ("--device-write-bps", "WriteBps"),
+                         ("--device-read-iops", "ReadIOps"), ("--device-write-iops", "WriteIOps")):  # fmt: skip
+        for each in host.get(f"BlkioDevice{name}") or ():
+            found += [option, f"{each['Path']}:{each['Rate']}"]
+    if (most := host.get("PidsLimit") or 0) > 0:
+        found += ["--pids-limit", str(most)]
+    if (network := host.get("NetworkMode") or "") not in _USUAL_NETWORKS:
+        found += ["--network", network]
+    logs = host.get("LogConfig") or {}
+    if logs.get("Config") or logs.get("Type", "") not in _USUAL_LOGS:
+        found += ["--log-driver", logs["Type"]]
+    found += [word for pair in (logs.get("Config") or {}).items() for word in ("--log-opt", "=".join(pair))]
+    for each in host.get("DeviceRequests") or ():
+        if "gpu" in str(each.get("Capabilities")) or each.get("Driver") == "nvidia":
+            ids = ",".join(each.get("DeviceIDs") or ())
+            count = each.get("Count", -1)
+            found += ["--gpus", f'"device={ids}"' if ids else "all" if count < 0 else str(count)]
+    return masked_words(found)
 
 
 def line_text(target: Target) -> str:
