@@ -176,7 +176,10 @@ def _shown(taken: Taken, fields: Mapping[str, Any]) -> tuple[str, str]:
     new = [f"with `{' '.join(flag.shown())}`" for words, flag in theirs.items() if words not in ours]
     shown = better.shown_words()
     masked = "" if shown == [*better.words()] else "\n(each `hmac:...` stands for a value of yours that is not shown)"
-    return ", ".join([*gone, *new]), f"{shlex.join(shown)}{masked}"
+    added = [flag for words, flag in theirs.items() if words not in ours and flag.name == "--env"]
+    # A name alone takes over what the user's shell has, and is not set where that has none.
+    unset = [word for flag in added if "=" not in flag.value for word in ("-u", flag.value)]
+    return ", ".join([*gone, *new]), f"{shlex.join([*(['env', *unset] if unset else []), *shown])}{masked}"
 
 
 def _on_bare_metal(seen: Any, bare: str | None) -> tuple[list[str], str]:

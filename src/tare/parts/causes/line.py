@@ -9,8 +9,9 @@ from typing import ClassVar
 from tare.base.errors import TareError
 from tare.drivers.containers.line import Flag
 from tare.drivers.containers.line import Line as OwnLine
+from tare.drivers.containers.own import left_out
 from tare.parts.causes.variables import PLACE_VARIABLES, suspected_variables
-from tare.parts.platforms.own import not_honoured, read
+from tare.parts.platforms.own import allowed_by, read
 from tare.parts.protocols import Cause, NotLooked, RuledOut, Side, Suspicion
 
 # Without these a command may not find what it needs, or run at all.
@@ -63,7 +64,7 @@ class Line(Cause):
         except TareError as error:
             return {"": NotLooked(str(error))}
         led = {name for flag in line.flags for name in _TOGETHER.get(flag.name, ())}
-        skipped = {*_NEEDED, *led, *(flag.name for flag in not_honoured(line, slow.fields))}
+        skipped = {*_NEEDED, *led, *(flag.name for flag in left_out(line, allowed_by(slow.fields)))}
         named = {name: flag for name, flag in line.named.items() if flag.name not in skipped}
         found = {name: _variable(flag, slow, quick) if flag.name == "--env" else _suspicion(name, flag, line)
                  for name, flag in named.items()}  # fmt: skip

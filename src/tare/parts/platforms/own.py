@@ -127,7 +127,7 @@ class Own(Platform):
 
     @property
     def allowed(self) -> set[own.Allow]:
-        return _allowed(self.model_dump())
+        return allowed_by(self.model_dump())
 
     def variables(self) -> Mapping[str, str | None]:
         return self.env
@@ -208,7 +208,7 @@ class Own(Platform):
         note.unlink(missing_ok=True)
 
 
-def _allowed(fields: Mapping[str, Any]) -> set[own.Allow]:
+def allowed_by(fields: Mapping[str, Any]) -> set[own.Allow]:
     options: Mapping[own.Allow, str] = {
         "network": "allow_network", "volumes": "real_volumes", "privileged": "allow_privileged",
     }  # fmt: skip
@@ -217,7 +217,9 @@ def _allowed(fields: Mapping[str, Any]) -> set[own.Allow]:
 
 def not_honoured(line: Line, fields: Mapping[str, Any]) -> list[Flag]:
     """The options of the line that a container with these fields does not have."""
-    return [flag for flag in own.left_out(line, _allowed(fields)) if flag.is_on and flag.value != _AS_IS.get(flag.name)]
+    return [
+        flag for flag in own.left_out(line, allowed_by(fields)) if flag.is_on and flag.value != _AS_IS.get(flag.name)
+    ]
 
 
 @cache

@@ -85,7 +85,15 @@ def test_a_variable_of_the_image_is_taken_away_by_an_option() -> None:
     first, line = cured(taken("docker run app:1 python train.py"), held, [])["other_variables"].split("\n")
 
     assert first == "with `--env=IN_IMAGE`:"
-    assert line == "docker run --env=IN_IMAGE app:1 python train.py"
+    assert line == "env -u IN_IMAGE docker run --env=IN_IMAGE app:1 python train.py"
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_network_is_tried_only_where_the_runs_have_the_one_of_the_line(allowed: bool) -> None:
+    fields = {"line": "docker run --network none --init app:1", "allow_network": allowed}
+    held = examined(replace(SLOW, fields=fields), QUICK).held
+
+    assert "line:--init" in held and ("line:--network" in held) == allowed
 
 
 def test_of_several_causes_the_last_has_the_line_that_is_cured_of_all() -> None:
