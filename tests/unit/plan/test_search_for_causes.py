@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tare.parts.causes.software import exchanged
+from tare.parts.causes.software import exchanged, untaken_text
 from tare.parts.protocols import Side, Suspicion
 from tare.plan.why import MOST_TRIED, Level, Search, added, examined, fitting, with_recorded_variables, without
 
@@ -253,6 +253,15 @@ def test_another_interpreter_is_exchanged_with_its_own_library():
         ["/usr/lib/python3.12/re.py"],
         ["/a.py"],
     ]
+
+
+def test_files_that_are_too_many_to_exchange_are_counted():
+    many = ["/usr/bin/python3.12", *(f"/app/{n}.py" for n in range(99))]
+
+    assert exchanged(many, None) is None
+    assert untaken_text(many) == (
+        "Files that the runs touched and that differ: 100, among them the interpreter; they were not exchanged."
+    )
 
 
 def test_the_file_of_a_function_that_takes_longer_is_tried_first_and_alone():

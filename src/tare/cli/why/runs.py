@@ -218,7 +218,7 @@ class Trying:
     def narrowed(self, search: Search, paths: Sequence[str], found: Where) -> bool:
         """Whether files that were touched differ between the roots of both sides, and are now to be tried."""
         from tare.drivers.containers.roots import differing
-        from tare.parts.causes.software import exchanged
+        from tare.parts.causes.software import exchanged, untaken_text
 
         ours, theirs = search.slow.root(), self.quick.root()
         can_take = search.slow.changed({"taken": ()}).is_possible()
@@ -228,7 +228,7 @@ class Trying:
         differ = differing(paths, ours, theirs)
         suspect = exchanged(differ, self.quick.fields.get("image"), grown - {""})
         if suspect is None:
-            search.note("software", _NO_FILE if paths and not differ else "")
+            search.note("software", untaken_text(differ) if differ else _NO_FILE if paths else "")
             return False
         say(f"files that the runs touched and that differ: {len(differ)}.")
         search.narrow("software", suspect)

@@ -98,6 +98,12 @@ def exchanged(paths: Sequence[str], source: str | None, grown: Collection[str] =
     return _exchange(found, names, source, len(likely)) if names and len(names) <= _MOST_UNITS else None
 
 
+def untaken_text(paths: Sequence[str]) -> str:
+    """What files that differ are, where they cannot be exchanged."""
+    among = ", among them the interpreter" if any(map(_INTERPRETER.fullmatch, paths)) else ""
+    return f"Files that the runs touched and that differ: {len(paths)}{among}; they were not exchanged."
+
+
 def _units(paths: Sequence[str]) -> dict[str, list[str]]:
     """Files by what they can be exchanged with: a package, the C library, the interpreter, a module's compiled file."""
     another = any(map(_INTERPRETER.fullmatch, paths))
