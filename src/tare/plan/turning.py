@@ -26,6 +26,7 @@ from tare.studies.model import Study
 
 HOLDS = "holds"  # of a rehearsal: its program held when a step had ended
 OTHER_THREADS = "other_threads"  # of a rehearsal: cores that all its threads but the busiest kept busy in its steps
+CHOOSES_CORES = "chooses_cores"  # of a rehearsal: its program, or what starts it, set a CPU affinity
 WAITS_EACH_STEP = ("torch_train", "finetune")  # with `timing: sync`: a GPU's work is done when a step's marks say so
 LEAST_TURN_S, LEAST_STEPS, LEAST_TURNS = 0.1, 20, 4
 PERIODS_S = 2.0  # of a turn under a CPU quota or an I/O limit: twenty periods, or what is saved in a wait is spent
@@ -189,7 +190,7 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
     if turning is None:
         return Choice(None, f"{min(steps)} steps are too few for {LEAST_TURNS} turns")
     free = not limited and not any(map(_is_placed, limits))
-    one_core = free and all(map(_has_one_busy_thread, records))
+    one_core = free and all(map(_fits_one_core, records))
     why = "steps are marked, both sides can be stopped after one"
     if one_core and _has_no_room(study, records, min(steps) * step_s):
         turning, why = replace(turning, together=True), f"{why}, and starts made alone would not fit into the time"
@@ -208,9 +209,10 @@ def _has_no_room(study: Study, rehearsals: Sequence[Rehearsed], steps_s: float) 
     return repeat.min * pair_s > left_s and min(starts) > START_SHARE * pair_s
 
 
-def _has_one_busy_thread(rehearsal: Rehearsed) -> bool:
+def _fits_one_core(rehearsal: Rehearsed) -> bool:
+    """Whether one thread is busy, on whatever core is free: another affinity may be what the sides differ in."""
     others = rehearsal.facts.get(OTHER_THREADS)
-    return others is not None and others <= MOST_BESIDE
+    return others is not None and others <= MOST_BESIDE and rehearsal.facts.get(CHOOSES_CORES) is False
 
 
 def turning_of(steps: int, step_s: float, least_s: float = LEAST_TURN_S) -> Turning | None:

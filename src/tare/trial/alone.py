@@ -1,7 +1,8 @@
-"""A rehearsal by turns without a partner: does its program hold when a step has ended, and how many threads compute?"""
+"""A rehearsal by turns without a partner: does its program hold after a step, which threads compute, and where?"""
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -19,9 +20,19 @@ _PATIENCE_S = 10.0
 
 
 def threads_of(host: Host, scope: Scope) -> list[int]:
-    """All threads of a place's control group; none where it has no group."""
+    """All threads of a place's control group; none where it has no group.
+
+    The kernel shows 0 for a thread of another PID namespace. For the calls that take a thread, 0 is the caller.
+    """
     path = threads_file(scope.cgroups)
-    return [] if path is None else [int(tid) for tid in host.read(path).split()]
+    return [] if path is None else [tid for tid in map(int, host.read(path).split()) if tid]
+
+
+def affinity(tid: int) -> set[int]:
+    """The cores that a thread may run on; empty for one that has ended."""
+    with suppress(ProcessLookupError):
+        return os.sched_getaffinity(tid)
+    return set()
 
 
 @dataclass
@@ -29,6 +40,7 @@ class Alone:
     """What was seen of the steps of one process that nobody took turns with."""
 
     holds: bool = False
+    chooses_cores: bool = False  # a thread may run on other cores than tare itself
     busy_ns: dict[int, int] = field(default_factory=dict)  # CPU time in the turns, by thread
     spent_ns: int = 0  # in the turns
 
@@ -61,6 +73,8 @@ def _grant(host: Host, scope: Scope, grants: Grants, seen: Alone, ended: threadi
                 continue
             _, begin_ns, end_ns = report
             now = _cpu_ns(host, scope)
+            own = os.sched_getaffinity(0)
+            seen.chooses_cores = seen.chooses_cores or any((affinity(tid) or own) != own for tid in now)
             if seen.holds:
                 seen.spent_ns += end_ns - begin_ns
                 for tid, cpu_ns in now.items():

@@ -25,7 +25,7 @@ from tare.figures.steps import TURNS
 from tare.plan.matrix import Trial
 from tare.plan.turning import WAITS_EACH_STEP, Turning
 from tare.records.model import Record
-from tare.trial.alone import threads_of
+from tare.trial.alone import affinity, threads_of
 from tare.trial.conditions import guarded_from_heat
 from tare.trial.engine import Bench, Opened, TrialRun
 from tare.trial.tenants import Grants, Run, Tail, Watched, end_all, heard_by, kill_all
@@ -116,7 +116,7 @@ class Side:
         self.late = False
         self._begin_ns = 0  # of its start, or of its last grant
         self.core: int | None = None
-        self._cores: set[int] = set()  # that it could run on before
+        self._cores: dict[int, set[int]] = {}  # by thread: those that it could run on before
         self._grants = Grants(opened.measured.workdir, stack)
         self._clock: Clock = run.bench.host.clock
         # Its own time is what the limit is about; the one that its process is waited for with is only the last resort.
@@ -151,13 +151,18 @@ class Side:
         """
         self.core = core
         for tid in self._threads():
-            self._cores = self._cores or _affinity(tid)
+            self._cores[tid] = affinity(tid)
             _set_affinity(tid, {core})
 
     def move_back(self) -> None:
-        """Let its threads run where they could before: what a program says of itself at its end is not of the turns."""
-        for tid in self._threads() if self._cores else ():
-            _set_affinity(tid, self._cores)
+        """Let its threads run where they could before: what a program says of itself at its end is not of the turns.
+
+        A thread that was started meanwhile may run where any could; one that chose its cores meanwhile keeps them.
+        """
+        anywhere = set[int]().union(*self._cores.values())
+        for tid in self._threads() if anywhere else ():
+            if affinity(tid) == {self.core}:
+                _set_affinity(tid, self._cores.get(tid) or anywhere)
 
     def _threads(self) -> list[int]:
         return threads_of(self.run.bench.host, self.opened.measured.place.scope())
@@ -211,12 +216,6 @@ class Side:
     def resume(self) -> None:
         with suppress(OSError, TareError):
             self.freezer.resume()
-
-
-def _affinity(tid: int) -> set[int]:
-    with suppress(ProcessLookupError):
-        return os.sched_getaffinity(tid)
-    return set()
 
 
 def _set_affinity(tid: int, cores: set[int]) -> None:

@@ -30,7 +30,7 @@ def rehearsed(side: str, **metrics: float) -> Record:
     usual = {"steps": 1000.0, "step_mean_s": 0.005, "max_rss_bytes": 1e8, "cpu_s": 1.0, "wall_s": 1.0}
     return Record(
         trial=side, attempt=0, study="s", block=-1, position=0, twin=0, settings={}, state="ok",
-        metrics=usual | metrics, facts={"holds": True, "other_threads": 0.02},
+        metrics=usual | metrics, facts={"holds": True, "other_threads": 0.02, "chooses_cores": False},
     )  # fmt: skip
 
 
@@ -56,10 +56,12 @@ def test_marked_steps_take_turns_and_the_line_says_why():
     assert Turning.of_fact({**found.as_plain()["turns"], "done": 3}) == found.turning
 
 
-@pytest.mark.parametrize("others", [0.3, None])
-def test_sides_with_a_second_busy_thread_have_all_cores(others: float | None):
+@pytest.mark.parametrize(
+    "facts", [{"other_threads": 0.3}, {"other_threads": None}, {"chooses_cores": True}, {"chooses_cores": None}]
+)
+def test_sides_with_a_second_busy_thread_or_cores_of_their_choice_have_all_cores(facts: dict[str, Any]):
     busy = rehearsed("a")
-    made = choice(replace(busy, facts={**busy.facts, "other_threads": others}))
+    made = choice(replace(busy, facts={**busy.facts, **facts}))
     assert made.turning is not None
     assert not made.turning.one_core
     assert "one core" not in str(made)

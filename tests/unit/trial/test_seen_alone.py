@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -16,12 +17,14 @@ from tare.trial.alone import seen_alone
 
 SRC = Path(__file__).parents[3] / "src"
 PROGRAM = """
-import hashlib, sys, threading, time
+import hashlib, os, sys, threading, time
 from tare_inside import turns
 folder, steps, what, data = sys.argv[1], int(sys.argv[2]), sys.argv[3], bytes(1 << 20)
 def compute():
     while True:
         hashlib.sha256(data)
+if what == "pinned":
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 if what == "two":
     threading.Thread(target=compute, daemon=True).start()
 mine = turns.joined(folder) if what != "unmarked" else None
@@ -53,6 +56,17 @@ def test_one_thread_that_computes_leaves_the_others_idle(tmp_path: Path, monkeyp
     assert found.holds
     assert others is not None
     assert others < 0.01
+    assert not found.chooses_cores
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core leaves no choice")
+def test_a_program_that_chooses_its_cores_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert seen(tmp_path, "pinned", monkeypatch).chooses_cores
+
+
+def test_a_thread_of_another_pid_namespace_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "cgroup.threads").write_text("0\n17\n18\n")
+    assert alone.threads_of(LocalHost(), Scope(cgroups={"": str(tmp_path)})) == [17, 18]
 
 
 def test_a_second_thread_that_computes_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,14 +184,20 @@ def test_on_one_core_no_thread_of_a_side_keeps_another_and_each_gets_its_cores_b
 ) -> None:
     made = sides("runs", "runs")
     allowed: dict[int, list[set[int]]] = {}
-    threads = {side.opened.measured.workdir: [number, number + 10] for number, side in enumerate(made.all)}
-    for side in made.all:
-        monkeypatch.setattr(side, "_threads", lambda side=side: threads[side.opened.measured.workdir])
-    monkeypatch.setattr(os, "sched_getaffinity", lambda tid: {3, 5})
+    of_program = {10: {5}}  # that the program itself chose for a thread
+
+    def affinity(tid: int) -> set[int]:
+        return allowed[tid][-1] if tid in allowed else {3} if tid >= 20 else of_program.get(tid, {3, 5})
+
+    for number, side in enumerate(made.all):  # each starts a third thread once it is on the one core
+        known = [number, number + 10, number + 20]
+        monkeypatch.setattr(side, "_threads", lambda known=known: known if known[0] in allowed else known[:2])
+    monkeypatch.setattr(os, "sched_getaffinity", affinity)
     monkeypatch.setattr(os, "sched_setaffinity", lambda tid, cores: allowed.setdefault(tid, []).append(cores))
     turns = made.alternate(replace(TURNING, one_core=True))
     assert turns.done == 4
-    assert allowed == {tid: [{3}, {3, 5}] for tid in (0, 1, 10, 11)}  # in the first pair on the first core
+    moved = {tid: [{3}, of_program.get(tid, {3, 5})] for tid in (0, 1, 10, 11)}  # in the first pair on the first core
+    assert allowed == moved | {20: [{3, 5}], 21: [{3, 5}]}
     assert [side.run.state.facts["turns"]["core"] for side in made.all] == [3, 3]
 
 
