@@ -190,7 +190,7 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
     if turning is None:
         return Choice(None, f"{min(steps)} steps are too few for {LEAST_TURNS} turns")
     free = not limited and not any(map(_is_placed, limits))
-    one_core = free and all(map(_fits_one_core, records))
+    one_core = free and sides.keys() <= rehearsals.keys() and all(map(_fits_one_core, records))
     why = "steps are marked, both sides can be stopped after one"
     if one_core and _has_no_room(study, records, min(steps) * step_s):
         turning, why = replace(turning, together=True), f"{why}, and starts made alone would not fit into the time"

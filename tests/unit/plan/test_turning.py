@@ -67,6 +67,14 @@ def test_sides_with_a_second_busy_thread_or_cores_of_their_choice_have_all_cores
     assert "one core" not in str(made)
 
 
+def test_a_side_that_was_not_rehearsed_keeps_all_sides_from_one_core():
+    made = study()
+    sides = {trial.side: trial for trial in trials(made, cells(made))}
+    turning = chosen(made, sides, HOST, {next(iter(sides)): rehearsed("a")}).turning
+    assert turning is not None
+    assert not turning.one_core
+
+
 @pytest.mark.parametrize(
     ("seconds", "start_s", "cores", "together"),
     [(90, 4.0, 2, True), (300, 4.0, 2, False), (90, 0.2, 2, False), (90, 4.0, 1, False), (None, 4.0, 2, False)],
