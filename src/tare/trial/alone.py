@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tare.base.errors import TrialError
 from tare.base.host import Host, Scope
-from tare.drivers.cgroups.tree import threads_file
+from tare.drivers.cgroups.tree import text_of, threads_file
 from tare.plan.turning import LEAST_STEPS
 from tare.trial.tenants import Grants, Tenant
 from tare_inside.turns import FREE
@@ -41,14 +41,15 @@ class Alone:
 
     holds: bool = False
     chooses_cores: bool = False  # a thread may run on other cores than tare itself
-    busy_ns: dict[int, int] = field(default_factory=dict)  # CPU time in the turns, by thread
+    busy_ns: dict[int, int] = field(default_factory=dict)  # CPU time in the turns, by thread that is still there
+    group_ns: int | None = 0  # CPU time in the turns of all that ran; None where the group does not count it
     spent_ns: int = 0  # in the turns
 
     def others(self) -> float | None:
         """The cores that all threads but the busiest one kept busy; None where the kernel does not tell."""
-        if not self.spent_ns or not self.busy_ns:
+        if not self.spent_ns or not self.busy_ns or self.group_ns is None:
             return None
-        return (sum(self.busy_ns.values()) - max(self.busy_ns.values())) / self.spent_ns
+        return (max(self.group_ns, sum(self.busy_ns.values())) - max(self.busy_ns.values())) / self.spent_ns
 
 
 @contextmanager
@@ -66,20 +67,22 @@ def seen_alone(host: Host, tenant: Tenant, stack: ExitStack) -> Iterator[Alone]:
 
 def _grant(host: Host, scope: Scope, grants: Grants, seen: Alone, ended: threading.Event) -> None:
     """Until it has ended; whatever goes wrong here, the program is not kept from going on."""
-    steps, before = 1, dict[int, int]()
+    steps, before, group_before = 1, dict[int, int](), None
     try:
         while not ended.is_set():
             if (report := grants.report(_LOOK_EVERY_S)) is None:
                 continue
             _, begin_ns, end_ns = report
-            now = _cpu_ns(host, scope)
+            now, group_now = _cpu_ns(host, scope), _group_ns(host, scope)
             own = os.sched_getaffinity(0)
             seen.chooses_cores = seen.chooses_cores or any((affinity(tid) or own) != own for tid in now)
             if seen.holds:
                 seen.spent_ns += end_ns - begin_ns
                 for tid, cpu_ns in now.items():
                     seen.busy_ns[tid] = seen.busy_ns.get(tid, 0) + cpu_ns - before.get(tid, 0)
-            seen.holds, before = True, now
+                grown = None if group_now is None or group_before is None else group_now - group_before
+                seen.group_ns = None if seen.group_ns is None or grown is None else seen.group_ns + grown
+            seen.holds, before, group_before = True, now, group_now
             grants.grant(steps)
             steps = min(2 * steps, LEAST_STEPS)
     finally:
@@ -95,3 +98,12 @@ def _cpu_ns(host: Host, scope: Scope) -> dict[int, int]:
             with suppress(OSError, ValueError, IndexError):
                 found[tid] = int(host.read(f"/proc/{tid}/schedstat").split()[0])
     return found
+
+
+def _group_ns(host: Host, scope: Scope) -> int | None:
+    """The CPU time of the group so far, also of threads and processes that have ended; None if it is not counted."""
+    if "cpuacct" in scope.cgroups:
+        words = text_of(host, f"{scope.cgroups['cpuacct']}/cpuacct.usage").split()
+        return int(words[0]) if words else None
+    lines = text_of(host, f"{scope.cgroups['']}/cpu.stat").splitlines() if "" in scope.cgroups else []
+    return next((int(line.split()[1]) * 1000 for line in lines if line.startswith("usage_usec ")), None)

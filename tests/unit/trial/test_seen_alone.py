@@ -17,7 +17,7 @@ from tare.trial.alone import seen_alone
 
 SRC = Path(__file__).parents[3] / "src"
 PROGRAM = """
-import hashlib, os, sys, threading, time
+import hashlib, os, subprocess, sys, threading, time
 from tare_inside import turns
 folder, steps, what, data = sys.argv[1], int(sys.argv[2]), sys.argv[3], bytes(1 << 20)
 def compute():
@@ -30,20 +30,27 @@ if what == "two":
 mine = turns.joined(folder) if what != "unmarked" else None
 for step in range(steps):
     hashlib.sha256(data), hashlib.sha256(data)
+    if what == "children":
+        subprocess.run([sys.executable, "-c", "sum(range(1_000_000))"])
+        spent = os.times()
+        with open(os.path.join(folder, "cpu.stat"), "w") as file:  # as the kernel counts it
+            print("usage_usec", round(sum(spent[:4]) * 1e6), file=file)
     if mine:
         mine.stepped(step + 1)
 """
 
 
-def seen(folder: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> alone.Alone:
-    tenant = SimpleNamespace(workdir=folder, place=SimpleNamespace(scope=Scope))
+def seen(folder: Path, what: str, monkeypatch: pytest.MonkeyPatch, steps: int = 150) -> alone.Alone:
+    (folder / "cpu.stat").write_text("usage_usec 0\n")
+    scope = Scope(cgroups={"": str(folder)})
+    tenant = SimpleNamespace(workdir=folder, place=SimpleNamespace(scope=lambda: scope))
     pids: list[int] = []
     monkeypatch.setattr(
         alone, "threads_of", lambda *_: [int(each.name) for pid in pids for each in Path(f"/proc/{pid}/task").iterdir()]
     )
     with ExitStack() as stack, seen_alone(LocalHost(), tenant, stack) as found:  # type: ignore[arg-type]
         child = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, str(folder), "150", what], env={"PYTHONPATH": str(SRC)}
+            [sys.executable, "-c", PROGRAM, str(folder), str(steps), what], env={"PYTHONPATH": str(SRC)}
         )
         pids.append(child.pid)
         assert child.wait(120) == 0
@@ -73,6 +80,12 @@ def test_a_second_thread_that_computes_is_seen(tmp_path: Path, monkeypatch: pyte
     others = seen(tmp_path, "two", monkeypatch).others()
     assert others is not None
     assert others > 0.05
+
+
+def test_children_that_have_ended_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = seen(tmp_path, "children", monkeypatch, steps=40).others()
+    assert others is not None
+    assert others > 0.2
 
 
 def test_a_program_that_marks_nothing_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
