@@ -18,9 +18,10 @@ from tare.drivers.cgroups.tree import KEEPER_VARIABLE, NAME_VARIABLE
 # linux/fanotify.h
 _CLOEXEC, _NONBLOCK, _UNLIMITED_QUEUE = 0x1, 0x2, 0x10
 _ADD, _MOUNT = 0x1, 0x10
-_OPEN, _OPEN_EXEC = 0x20, 0x1000
+_OPEN = 0x20  # also of a file that is executed
 _EVENT = struct.Struct("IBBHQii")
 _AT_ONCE = 100  # events: each is an open file until it is read
+_MOST_READS = 10_000  # in a row
 _EVERY_S = 0.02
 _OURS = tuple(f"{name}=".encode() for name in (KEEPER_VARIABLE, NAME_VARIABLE))
 
@@ -65,15 +66,17 @@ class Opened:
             root = _root_of(process)
             if root and root not in self._roots and _is_ours(process):
                 path = str(process / "root").encode()
-                self._kernel.fanotify_mark(self._file, _ADD | _MOUNT, _OPEN | _OPEN_EXEC, -1, path)
-                self._roots.add(root)
+                if self._kernel.fanotify_mark(self._file, _ADD | _MOUNT, _OPEN, -1, path) == 0:
+                    self._roots.add(root)
 
     def _read(self) -> None:
-        while True:
+        for _ in range(_MOST_READS):
             try:
                 data = os.read(self._file, _AT_ONCE * _EVENT.size)
-            except OSError:  # nothing new, or a file that can no more be opened
+            except BlockingIOError:  # nothing new
                 return
+            except OSError:  # a file that can no more be opened: its event is gone, those behind it are not
+                continue
             while len(data) >= _EVENT.size:
                 length, *_, file, _pid = _EVENT.unpack_from(data)
                 data = data[length:]
