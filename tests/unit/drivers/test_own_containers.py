@@ -45,6 +45,19 @@ def place_of(host: Any, line: Line, env: dict[str, str]) -> OwnPlace:
     return OwnPlace(host, Site("tare-1", Path("/scratch"), writes=(Path("/work"),)), line, seen, ["--network=none"], {})
 
 
+@pytest.mark.parametrize(
+    ("program", "is_users"),
+    [("crunch", True), ("tinify", True), ("runc-bench", True), ("runc:[2:INIT]", False), ("tini", False)],
+)
+def test_a_program_whose_name_only_begins_like_a_runtime_is_the_users(
+    tmp_path: Path, program: str, is_users: bool
+) -> None:
+    (tmp_path / "container").mkdir()
+    files = {str(tmp_path / "container" / "cgroup.procs"): "7\n", "/proc/7/comm": f"{program}\n"}
+    watch = own.Watch(FakeHost(files=files), {"": str(tmp_path)}, {})
+    assert watch._first() == (7 if is_users else None)
+
+
 def test_a_container_that_the_engine_does_not_make_betrays_no_value() -> None:
     said = (
         "docker: Error: bad mount for postgres://user:hunter2@db and t0psecret\n\nRun 'docker create --help' for more"

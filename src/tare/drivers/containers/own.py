@@ -63,7 +63,8 @@ _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
 _FOR_LOADERS = " For data loaders --shm-size 8g does what --ipc host does: the batches of their workers have room."
 _LOOKS_EVERY_S = 0.05
-_BEFORE = ("runc", "crun", "docker-init", "catatonit", "tini")  # what becomes the user's program, or starts it
+# What becomes the user's program, or starts it, by its name before a colon: runc calls itself `runc:[2:INIT]`.
+_BEFORE = ("runc", "crun", "docker-init", "catatonit", "tini")
 _PYTHONPATH = "PYTHONPATH"
 _ANONYMOUS = re.compile(r"[0-9a-f]{64}")
 
@@ -507,7 +508,9 @@ class Watch:
         below = [folder for folder, _, _ in os.walk(within) if folder != within and Path(folder).name != "conmon"]
         pids = sorted({pid for folder in below for pid in tree.pids(self._host, {"": folder})})
         programs = [tree.text_of(self._host, f"/proc/{pid}/comm").strip() for pid in pids]
-        return next((pid for pid, name in zip(pids, programs, strict=True) if not name.startswith(_BEFORE)), None)
+        return next(
+            (pid for pid, name in zip(pids, programs, strict=True) if name.partition(":")[0] not in _BEFORE), None
+        )
 
 
 class OwnProcess:
