@@ -37,7 +37,7 @@ _LIMITS: Mapping[str, tuple[str, ...]] = {
     "memory": ("--memory", "--memory-swap", "--memory-reservation", "--memory-swappiness", "--oom-kill-disable"),
     "shm": ("--shm-size",),
 }
-_PERIOD_US = "100000"
+_PERIOD_US = 100_000  # where the line names none, or 0
 _SIZE = re.compile(r"(\d+)([bkmgt]?)b?", re.IGNORECASE)
 
 
@@ -50,12 +50,13 @@ def _size(text: str) -> int:
 
 
 def _limit(flag: Flag, line: Line) -> dict[str, Json]:
-    """What an option limits; the engine knows the values that raise here, and nobody else has to."""
+    """What an option limits: a quota of 0 or -1 nothing. The engine knows the values that raise here."""
     match flag.name:
         case "--cpus":
-            return {"quota": float(flag.value)}
+            return {"quota": cores} if (cores := float(flag.value)) > 0 else {}
         case "--cpu-quota":
-            return {"quota": int(flag.value) / int((line.values("--cpu-period") or [_PERIOD_US])[0])}
+            period_us = int((line.values("--cpu-period") or ["0"])[0]) or _PERIOD_US
+            return {"quota": quota_us / period_us} if (quota_us := int(flag.value)) > 0 else {}
         case "--cpuset-cpus":
             return {"cpuset": flag.value}
         case "--cpu-shares":

@@ -31,6 +31,9 @@ def taken(text: str = TEXT) -> Taken:
 def test_its_options_are_limits_as_other_platforms_have_them() -> None:
     assert Own.limits(FIELDS) == {"image": "app:1", "quota": 0.5, "memory": 2 << 30, "ulimits": {"nofile": 20000}}
     assert Own.limits({"line": "docker run --cpu-quota 50000 --cpu-period 200000 a"}) == {"image": "a", "quota": 0.25}
+    assert Own.limits({"line": "docker run --cpu-period 0 --cpu-quota 50000 a"}) == {"image": "a", "quota": 0.5}
+    for unlimited in ("--cpus 0", "--cpu-quota -1", "--cpu-quota=0 --cpu-period=0"):
+        assert Own.limits({"line": f"docker run {unlimited} a"}) == {"image": "a"}
     assert Own.limits({"line": "docker run -m much --shm-size 64m a"}) == {"image": "a", "shm": 64 << 20}
 
 
