@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from threading import Timer
 from types import FrameType
@@ -130,7 +130,7 @@ def owned_device(host: Host, watcher: Watcher, run: str, wait_s: float = 0.0) ->
 
 def put_back_all(host: Host, journal: Journal, scratch: Path, watcher: Watcher) -> None:
     """The journal is the truth about what is left on the device; if it cannot be emptied, nothing more may run."""
-    for sentence in left_by_dead_probes(host):
+    for sentence in chain(*left_by_dead_probes(host)):
         watcher.note(sentence)
     if not journal.pending():
         return

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tare.base import processes
-from tare.base.errors import BusyError, NotRestoredError, StudyError, TareError
+from tare.base.errors import BusyError, NotRestoredError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.processes import Mount, Owner, boot_id, mounts
@@ -111,7 +111,9 @@ def restore(
         notes += waited
         outcomes += late
     if not plan_only:
-        outcomes += [Outcome("swept", sentence) for sentence in left_by_dead_probes(host)]  # the last step (D4)
+        swept, failed = left_by_dead_probes(host)  # the last step (D4)
+        outcomes += [Outcome("swept", sentence) for sentence in swept]
+        notes += failed
         journal.compact()
     return _summed([*outcomes, *refused], notes)
 
@@ -336,9 +338,15 @@ def leftovers_by_platform(host: Host) -> dict[str, list[Leftover]]:
     return {name: things for name, things in found.items() if things}
 
 
-def left_by_dead_probes(host: Host) -> list[str]:
-    """Remove what probes of dead runs left outside of any site; a sentence for each thing."""
-    return [sentence for probe in _probes() for sentence in probe.after_dead_run(host)]
+def left_by_dead_probes(host: Host) -> tuple[list[str], list[str]]:
+    """Remove what probes of dead runs left outside of any site; a sentence for each thing, and for each that failed."""
+    swept, failed = list[str](), list[str]()
+    for probe in _probes():
+        try:
+            swept += probe.after_dead_run(host)
+        except Exception as error:  # a part may raise anything
+            failed.append(f"what {probe.part_name()} left after a dead run could NOT be removed: {why(error)}.")
+    return swept, failed
 
 
 def _probes() -> Iterator[type[Probe]]:
@@ -346,7 +354,7 @@ def _probes() -> Iterator[type[Probe]]:
     for name in names("probes"):
         try:
             part = find("probes", name)
-        except (ImportError, StudyError):
+        except Exception:  # whatever its module does when it is imported
             continue
         assert issubclass(part, Probe)
         yield part
@@ -367,7 +375,10 @@ def shared_leftovers(host: Host, scratch: Path) -> list[Leftover]:
             things.append(Leftover(site, f"the loop device {device}"))
     things += [*_processes(host), *_folders(scratch)]
     things += [Leftover(PurePosixPath(path).name, f"the folder {path}") for path in layers.aside(host)]
-    return [*things, *(left for probe in _probes() for left in probe.leftovers(host))]
+    for probe in _probes():
+        with contextlib.suppress(Exception):  # a part may raise anything; its `sweep` of a site says what is wrong
+            things += probe.leftovers(host)
+    return things
 
 
 def owner_of(site: str, things: Sequence[Leftover], leases: Mapping[str, processes.Lease]) -> Owner | None:
@@ -509,8 +520,12 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
     tree.kill_named(host, remains.site)
     tree.remove(host, tree.own_folders(host, remains.site))
     layers.remove(host, remains.site)
+    failed = []
     for probe in _probes():  # before what their things are mounted on goes
-        probe.sweep(host, remains.site)
+        try:
+            probe.sweep(host, remains.site)
+        except Exception as error:  # a part may raise anything, and must not keep the rest from being removed
+            failed.append(f"{probe.part_name()}: {why(error)}")
     # The folders that carry exactly this name, where only we make any.
     named = [above / remains.site for above in (*sorted(Path(STATE).glob("*")), scratch)]
     own = [PurePosixPath(path) for path in named if path.is_dir() and not path.is_symlink()]
@@ -518,6 +533,8 @@ def _remove(host: Host, remains: Remains, scratch: Path) -> None:
     for folder in own:
         host.run(["rm", "-rf", "--one-file-system", "--", str(folder)]).checked()
     remove_folders(remains.site, scratch)
+    if failed:
+        raise TareError("; ".join(failed))
 
 
 def _free(host: Host, folders: Sequence[PurePosixPath], points: Sequence[str]) -> None:

@@ -10,14 +10,16 @@ import pytest
 
 from knobs import DEAD, DEVICE, EarlyKnob, FileKnob, LastingKnob, journal_in, knob_host, lines, make_findable, stand
 from tare.base.errors import BusyError, TareError
-from tare.base.host import Host, Site
+from tare.base.host import Host, LocalHost, Site
 from tare.base.processes import Owner
 from tare.parts.controls.power import Cpu
-from tare.parts.protocols import Platform
+from tare.parts.probes.cpu import Cpu as CpuProbe
+from tare.parts.protocols import Platform, Probe
 from tare.testing import FakeHost
 from tare.trial.device import restore_command
+from tare.trial.undo import restoration
 from tare.trial.undo.journal import Journal, seal
-from tare.trial.undo.restoration import Restoration, restore, status
+from tare.trial.undo.restoration import Restoration, find_remains, remove, restore, status
 
 A, B, C = (FileKnob(file=name) for name in "abc")
 FOUND = {"a": "old", "b": "old", "c": "old"}
@@ -355,6 +357,43 @@ def test_leftovers_that_cannot_be_removed_do_not_keep_the_knobs_from_it(tmp_path
     assert stand(host) == {"a": "old"}
     assert report.failed == ("tare-1: what shed left there could NOT be removed: the engine does not answer.",)
     assert len(journal.pending()) == 1
+
+
+def test_a_probe_that_breaks_does_not_keep_a_device_from_being_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Breaking(CpuProbe):
+        @classmethod
+        def after_dead_run(cls, host: Host) -> list[str]:
+            raise RuntimeError("of another package")
+
+        leftovers = sweep = after_dead_run  # type: ignore[assignment]
+
+    def found(kind: str, name: str) -> type[Probe]:
+        if name == "unloadable":
+            raise AttributeError("when it is imported")
+        return Breaking
+
+    crashed(tmp_path, A)
+    monkeypatch.setattr(restoration, "names", lambda kind: ["breaking", "unloadable"] if kind == "probes" else [])
+    monkeypatch.setattr(restoration, "find", found)
+    monkeypatch.setattr(Breaking, "called", "breaking")
+    host = knob_host(a="new")
+    report = restore(host, journal_in(tmp_path))
+    assert stand(host) == {"a": "old"}
+    assert report.clean
+    assert any(
+        "what breaking left after a dead run could NOT be removed: RuntimeError" in each for each in report.notes
+    )
+
+    name = f"tare-probe-{os.getpid()}"
+    folder = tmp_path / "scratch" / name
+    folder.mkdir(parents=True)
+    site = [each for each in find_remains(LocalHost(), folder.parent) if each.site == name]
+    failures = remove(LocalHost(), site, folder.parent)
+    assert [each.site for each in failures] == [name]
+    assert "breaking: " in failures[0].why
+    assert not folder.exists()
 
 
 def test_a_site_of_a_platform_that_is_not_installed_is_a_failure_with_its_name(tmp_path: Path):
