@@ -132,10 +132,14 @@ def opened(pid):
     """The files that a process has open now."""
     found, folder = set(), "/proc/%d/fd" % pid
     try:
-        for name in os.listdir(folder):
-            found.add(os.readlink(os.path.join(folder, name)))
+        names = os.listdir(folder)
     except OSError:  # it ended, or is another user's
-        pass
+        return found
+    for name in names:
+        try:
+            found.add(os.readlink(os.path.join(folder, name)))
+        except OSError:  # it was closed meanwhile
+            continue
     return found
 
 

@@ -209,3 +209,12 @@ def test_a_program_found_by_path_runs_in_the_jobs_path(result: Path, tmp_path: P
     tool.chmod(0o755)
 
     assert launched(result, "mytool", env={"PATH": f"{tool.parent}:{os.defpath}"}).stdout == "hello\n"
+
+
+def test_a_file_that_is_closed_meanwhile_keeps_none_of_the_others_from_being_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "held").open("w") as held:
+        closed = 1 << 20  # above what a process may have open
+        monkeypatch.setattr(os, "listdir", lambda folder: [str(closed), str(held.fileno())])
+        assert launch.opened(os.getpid()) == {str(tmp_path / "held")}
