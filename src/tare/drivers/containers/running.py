@@ -86,6 +86,20 @@ def of_container(host: Host, name: str) -> Target:
 
 
 def look(host: Host, target: Target, seconds: float) -> Seen:
+    """What the kernel tells of it now and in the next seconds."""
+    try:
+        return _look(host, target, seconds)
+    except (ProcessLookupError, FileNotFoundError) as error:
+        if words_of(target.pid):
+            raise
+        raise _ended(target) from error
+
+
+def _ended(target: Target) -> TareError:
+    return TareError(f"{target.name} ended while it was looked at.")
+
+
+def _look(host: Host, target: Target, seconds: float) -> Seen:
     """Both readings, with samples of the first process between them."""
     groups, seen = tree.folders_of_pid(host, target.pid), Seen()
     if target.container is None:
@@ -98,7 +112,7 @@ def look(host: Host, target: Target, seconds: float) -> Seen:
             time.sleep(_SAMPLE_S)
     pids = _pids(host, target, groups)
     if not words_of(target.pid):
-        raise TareError(f"{target.name} ended while it was looked at.")
+        raise _ended(target)
     seen.seconds = time.monotonic() - began_s
     grown = _grown(before, _counts(host, pids, groups))
     seen.spent = {name.removesuffix("_s"): value for name, value in grown.items() if name.endswith("_s")}
