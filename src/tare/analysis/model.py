@@ -53,6 +53,9 @@ _OPEN = _named(
     "free available availability unused remaining left spare headroom capacity budget limit quota life lifetime uptime "
     "scale temperature score cycle"
 )
+# But these only say which, where such a word stands behind them (`gc_free_ms`), or at any place (`f1_score`).
+_CLOSED_BEHIND = {"free": _TIMES | _WAITS, "scale": _TIMES | _WAITS, "capacity": _MORE}
+_CLOSED_BESIDE = {"score": _QUALITY | _TIMES | _WAITS, "cycle": _PAID | _WAITS | {"energy", "power"}}
 _WORDS = re.compile(r"[a-z]+\d*|\d+", re.IGNORECASE)
 _PER = re.compile(r"(?:^|[_\W])per(?=[_\W])|/", re.IGNORECASE)
 _FOLDERS = re.compile(  # as loggers write them: `train/loss`
@@ -97,7 +100,7 @@ def direction_of(metric: str, asked: bool | None = None) -> Direction:
     if (known := declared(metric)) is not None:
         return Direction(known.better == "higher", "neutral" if known.better == "neutral" else "name")
     name = _deciding(metric)
-    if _OPEN.intersection(words_of(name)):
+    if _is_open(words_of(name)):
         return Direction(False, "guess")
     if _AIM.match(_bare(metric), len(name)) and _EFFORT.intersection(words_of(name)[-1:]):
         return LOWER  # epochs to an accuracy
@@ -127,6 +130,15 @@ def kind_of(metric: str) -> Kind:
         if word in _MORE:
             break
     return "quality" if each and each[0] in _PAID - _TIMES else "speed"
+
+
+def _is_open(words: list[str]) -> bool:
+    """Whether a word leaves it open which way is better: `free` of `mem_free_mb`, and not of `gc_free_ms`."""
+    for place, word in enumerate(words):
+        behind, beside = _CLOSED_BEHIND.get(word, frozenset()), _CLOSED_BESIDE.get(word, frozenset())
+        if word in _OPEN and not behind.intersection(words[place + 1 :]) and not beside.intersection(words):
+            return True
+    return False
 
 
 def is_amount(metric: str) -> bool:

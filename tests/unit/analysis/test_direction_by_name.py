@@ -20,6 +20,7 @@ avg_generation_throughput_toks_per_s tokens/s/gpu goodput_under_latency_slo thro
 ops iops_mean read_iops bw_mb_s disk_mb_s gb_s mib_sec bytes_second tflops_s ops_s iops_s flops_s
 host_to_device_gb_s mem_bandwidth_gb_s fps_min throughput_min accuracy_min ops_min end_to_end_throughput net_gbps
 images/s/W samples_per_joule speedup_to_bare text_to_image_fps
+f1_score val_f1_score accuracy_score auroc_score bleu_score rouge_score capacity_rps
 """
 LOWER = """
 train_runtime eval_runtime train_loss eval_loss train/loss perplexity train/ms train/step_time_s perf/ms_per_token
@@ -31,12 +32,13 @@ power.draw_[W] memory.used_[MiB] gpu.0.powerWatts gpu.0.memoryAllocatedBytes _ru
 accuracy_drop accuracy_gap fps_drop throughput_regression slowdown generalization_gap latency_ms_min memory_gb_min
 min stddev fps_std lat_ns clat_p99_us host_to_device_s wait_for_gpu_s loop_for_ms peak_rss_kb max_memory_allocated_gb
 tokens_latency_s ops_time_ms drop_rate
+cycle_time_s cycle_time_ms cycle_time_p99 scale_time_ms gc_free_ms energy_per_cycle score_time
 """
 UNSETTLED = """
 throughput_gb bandwidth_mb speed_ms accuracy_s fps_s memory_gb_s tokens_s images_min gb_min p99_at_qps_100
 tokens_at_100_w grad_norm learning_rate utilization.gpu clocks.sm temperature.gpu max_concurrency score user mean
 free_memory available_memory mem_free_mb instructions_per_cycle battery_life_h uptime_s loss_scale pass@1 temperature
-availability time_left_s
+availability time_left_s time_scale battery_capacity_wh
 """
 
 
