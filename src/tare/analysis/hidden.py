@@ -283,13 +283,24 @@ def _with_later(selected: Selection) -> Selection:
 
 
 def _held_to_later(found: Comparison, later: Comparison | None) -> Comparison:
-    """What a partner leaves behind in caches is in the first steps of a turn: it must not make the difference."""
+    """What a partner leaves behind in caches is in the first steps of a turn: it must not make the verdict.
+
+    It does where the later steps lie outside the interval, and on the other side of zero or of the margin.
+    """
     if later is None or later.effect is None or found.low is None or found.high is None or found.metric != MEAN_STEP:
         return found
-    if found.low <= later.effect <= found.high:
+    if found.low <= later.effect <= found.high or not _changes_the_verdict(found, later.effect):
         return found
     withheld = (*found.withheld, sentences.carried_over(found, later))
     return replace(found, verdict="cannot_tell", withheld=withheld)
+
+
+def _changes_the_verdict(found: Comparison, effect: float) -> bool:
+    """Whether this effect in its place has another word; what cannot be told has none to lose."""
+    within = abs(effect) <= found.margin
+    if found.verdict not in ("slower", "faster") or found.effect is None:
+        return found.verdict == "equivalent" and not within
+    return effect * found.effect <= 0 or (within and abs(found.effect) > found.margin)
 
 
 def _long_steps(selected: Selection, found: Comparison) -> list[Ruling]:

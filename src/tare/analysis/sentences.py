@@ -544,6 +544,8 @@ def open_reason(comparison: Comparison) -> str:
         return going_on(said)
     if comparison.low <= 0 <= comparison.high:
         return f"the interval contains zero and exceeds the declared margin of ±{share_text(margin)}"
+    if comparison.withheld:
+        return going_on(comparison.withheld[-1].sentence.rstrip("."))
     return f"the effect does not exceed the difference of two runs of the same thing ({floor_of(comparison)})"
 
 
