@@ -53,7 +53,8 @@ class Question(ABC):
         )
         if not any(metric in record.compared for record in self.selected.attempts if is_usable(record)):
             return ()
-        return contrasts(self.records, asked).headline
+        of = contrasts(self.records, asked)
+        return () if of.work.refused else of.headline
 
     def called(self, metric: str) -> str:
         return metric_name(metric, self.selected.unit)
@@ -362,5 +363,8 @@ def headline(asked: Request, records: Sequence[Record], selected: Selection, wei
     if metrics[0] != asked.metric and form is not Cost:
         if not any(metrics[0] in record.compared for record in selected.used):
             return ()
-        selected = like_work(select(records, replace(asked, metric=metrics[0])))[0]
+        selected = select(records, replace(asked, metric=metrics[0]))
+    selected, work = like_work(selected)
+    if work.refused:  # no other figure may answer in place of what is not compared
+        return ()
     return tuple(form(records, asked, selected, metrics).sentences(weighing))

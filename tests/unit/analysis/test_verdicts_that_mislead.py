@@ -464,7 +464,9 @@ def test_another_resolution_is_not_compared_and_the_gate_says_why():
     mixed = [replace(each, settings={**each.settings, "platform": "bare"}) for each in records]
 
     found = weigh(FakeStore(mixed), by="pixels")
+    asked = {"study": "weigh", "compare": {"by": "pixels"}, "question": {"form": "best", "metrics": ["step_s"]}}
 
+    assert not weigh(FakeStore(mixed, asked)).headline
     assert [(each.effect, each.verdict) for each in found.comparisons] == [(None, "cannot_tell")]
     assert "compare.unlike-work" in [note.code for note in found.comparisons[0].notes]
     (reason,) = gate(found, 0.05).reasons
