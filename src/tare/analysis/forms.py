@@ -19,7 +19,7 @@ from tare.analysis.contrast import contrasts
 from tare.analysis.model import Comparison, Estimate, Weighing, direction_of
 from tare.analysis.observations import record_observations
 from tare.analysis.selection import Request, Selection, blocks_reach_s, measurements, select, why_not
-from tare.analysis.sentences import figures_of
+from tare.analysis.sentences import figures_of, sign_within
 from tare.analysis.statistics import median_estimate
 from tare.analysis.work import like_work, places_of
 from tare.base.errors import StudyError
@@ -126,11 +126,12 @@ class _Lowest(Question):
     def told(self, won: Mapping[str, Sequence[Winner]]) -> list[str]:
         """`Time per sample is lowest with batch 64 for LeNet-5 training.`, and the figures of each metric and job."""
         heads, details = [], []
-        for of_same in grouped([metric for metric in won if won[metric]], lambda each: _where(won[each])).values():
+        having = [metric for metric in won if won[metric]]
+        for of_same in grouped(having, lambda each: (_extreme(each), _claims("", each, won[each]))).values():
             called = [self.called(metric) for metric in of_same]
-            extreme = "highest" if direction_of(of_same[0]).rises else "lowest"
-            subject = f"{called[0][:1].upper()}{' and '.join(called)[1:]} {'are' if len(called) > 1 else 'is'}"
-            heads.append(f"{subject} {extreme} {_where(won[of_same[0]])}.")
+            subject = f"{' and '.join(called)} {'are' if len(called) > 1 else 'is'}"
+            head = "; ".join(_claims(subject, of_same[0], won[of_same[0]]))
+            heads.append(f"{head[:1].upper()}{head[1:]}.")
             for metric in of_same:
                 of_metric = [self.called(metric)] if len(won) > 1 else []
                 for each in won[metric]:
@@ -140,11 +141,32 @@ class _Lowest(Question):
         return [*heads, *details]
 
 
+def _extreme(metric: str) -> str:
+    return "highest" if direction_of(metric).rises else "lowest"
+
+
+def _claims(subject: str, metric: str, winners: Sequence[Winner]) -> tuple[str, ...]:
+    """What the trials tell of who is lowest: it is, it cannot be told from others, or too few trials were run."""
+    claims = []
+    extreme = _extreme(metric)
+    if sure := [each for each in winners if not each.rivals and not each.untested]:
+        claims.append(f"{subject} {extreme} {_where(sure)}")
+    if untested := [each for each in winners if not each.rivals and each.untested]:
+        claims.append(f"{subject} {extreme} by the medians, of too few trials to tell, {_where(untested)}")
+    if unsure := [each for each in winners if each.rivals]:
+        claims.append(f"cannot tell whether {subject} {extreme} {_where(unsure)}")
+    return tuple(claims)
+
+
 def _where(winners: Sequence[Winner]) -> str:
-    """`with batch 64 for LeNet-5 training and with batch 8 for MobileNetV3-L training`."""
-    several = grouped(winners, lambda each: each.names[each.best])
+    """`with batch 64 for LeNet-5 training and with batch 8 or batch 16 for MobileNetV3-L training`."""
+    several = grouped(winners, lambda each: " or ".join([each.names[each.best], *_few(each.rivals)]))
     jobs = {who: [each.job for each in its if each.job] for who, its in several.items()}
     return " and ".join(f"with {who}{f' for {some_names(its)}' if its else ''}" for who, its in jobs.items())
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    return [*names[:MOST_RIVALS], *([f"{len(names) - MOST_RIVALS} more"] if len(names) > MOST_RIVALS else [])]
 
 
 @dataclass(frozen=True)
@@ -157,20 +179,35 @@ class Winner:
     values: Mapping[str, Estimate]
     others: tuple[Comparison, ...] = ()
 
+    @property
+    def rivals(self) -> list[str]:
+        """Those that the trials cannot tell from it."""
+        return [self.names[each.level] for each in self.others if each.low is not None and not _is_worse(each)]
+
+    @property
+    def untested(self) -> list[str]:
+        return [self.names[each.level] for each in self.others if each.low is None]
+
     def figures(self, metric: str) -> str:
         """Its median, who is next, and who cannot be told from it."""
         value = self.values[self.best]
         told = [" ".join(filter(None, estimate_texts(metric, value.value, value.low, value.high)))]
         known = [each for each in self.others if each.low is not None]
         told += [
-            f"{self.names[each.level]} may be as good, {figures_of(each)}" for each in known if each.verdict != "slower"
+            f"{self.names[each.level]} may be as good, {figures_of(each)}" for each in known if not _is_worse(each)
         ][:MOST_RIVALS]
-        if worse := [each for each in known if each.verdict == "slower"]:
+        if worse := [each for each in known if _is_worse(each)]:
             nearest = min(worse, key=lambda each: abs(each.effect or 0.0))
-            told.append(f"next is {self.names[nearest.level]}, {figures_of(nearest)}")
-        if untested := [self.names[each.level] for each in self.others if each.low is None]:
-            told.append(f"too few trials to hold it against {some_names(untested)}")
+            within = f"worse by less than {share_text(nearest.margin)}, " if sign_within(nearest) else ""
+            told.append(f"next is {self.names[nearest.level]}, {within}{figures_of(nearest)}")
+        if self.untested:
+            told.append(f"too few trials to hold it against {some_names(self.untested)}")
         return f"{'; '.join(told)}."
+
+
+def _is_worse(found: Comparison) -> bool:
+    """Whether it is surely worse than the winner, also by less than the margin."""
+    return "slower" in (found.verdict, sign_within(found))
 
 
 class Best(_Lowest):

@@ -456,6 +456,21 @@ def test_of_unlike_batches_no_other_metric_is_of_one_step():
     assert [each.metric for each in same.others if is_per_step(each.metric)]
 
 
+@pytest.mark.parametrize(
+    ("blocks", "docker", "first", "second"),
+    [(8, 1.0, "Cannot tell whether mean step is lowest with bare or docker", "may be as good"),
+     (8, 1.03, "Mean step is lowest with bare.", "next is docker, worse by less than 5 %, +"),
+     (8, 1.2, "Mean step is lowest with bare.", "next is docker, +"),
+     (3, 1.2, "Mean step is lowest by the medians, of too few trials to tell, with bare.", "too few trials")],
+)  # fmt: skip
+def test_the_best_is_only_claimed_where_the_trials_tell_it(blocks: int, docker: float, first: str, second: str):
+    sides = {"bare": {}, "docker": {"median": docker, "mean": docker, "epoch": docker}}
+    asked = {"study": "weigh", "compare": {"by": "platform"}, "question": {"form": "best"}}
+    head, figures = weigh(FakeStore(trials(blocks, sides), asked)).headline
+
+    assert head.startswith(first) and second in figures, (head, figures)
+
+
 def test_another_resolution_is_not_compared_and_the_gate_says_why():
     records = [
         replace(each, settings={**each.settings, "workload.pixels": 32 if each.settings["platform"] == "bare" else 64})
