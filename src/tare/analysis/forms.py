@@ -251,48 +251,64 @@ class Front(_Lowest):
         return [f"Between them no other beats {some_names(names)}{where}, by their medians."] if names else []
 
 
+Step = tuple[str, str, list[Comparison]]  # from a level to the next, and their contrasts
+
+
 class Enough(Question):
     """The first level after which the next one brings nothing more, each held against the one before it."""
 
     def sentences(self, weighing: Weighing) -> list[str]:
-        levels = self.selected.levels
-        steps: dict[str, list[tuple[str, list[Comparison]]]] = {}
-        for before_it, level in pairwise(levels):
-            found = self._of_level(level, self.contrasts(self.metrics[0], against=self.level_value(before_it)))
-            for job, its in self.jobs(found).items():
-                steps.setdefault(job, []).append((level, its))
-        told = [sentence for job, its in steps.items() for sentence in self._of_job(job, its)]
+        pairs = {job: list(pairwise(levels)) for job, levels in self._levels().items()}
+        steps: dict[str, list[Step]] = {job: [] for job in pairs}
+        for pair in dict.fromkeys(pair for its in pairs.values() for pair in its):
+            found = self._of_level(pair[1], self.contrasts(self.metrics[0], against=self.level_value(pair[0])))
+            for job, of_job in self.jobs(found).items():
+                if pair in pairs.get(job, ()):
+                    steps[job].append((*pair, of_job))
+        told = [sentence for job, its in steps.items() if its for sentence in self._of_job(job, its)]
         return [*told, *self._beside()] if told else []
+
+    def _levels(self) -> dict[str, list[str]]:
+        """The levels that were run of each job, in the order of the study."""
+        label = self.selected.label
+        places = places_of({label.label(each): each.settings for each in self.selected.attempts}, label.by)
+        jobs = grouped(self.selected.used, lambda each: places[label.label(each)].job)
+        run = {job: {label.level(each) for each in its} for job, its in jobs.items()}
+        return {job: [level for level in self.selected.levels if level in run[job]] for job in sorted(run)}
 
     def _of_level(self, level: str, found: Iterable[Comparison]) -> list[Comparison]:
         label = self.selected.label
         of_level = {label.label(each) for each in self.selected.attempts if label.level(each) == level}
         return [each for each in found if each.level in of_level]
 
-    def _of_job(self, job: str, steps: Sequence[tuple[str, list[Comparison]]]) -> list[str]:
+    def _of_job(self, job: str, steps: Sequence[Step]) -> list[str]:
         """How far more brings more, and why not further; the first sentence names the metric that decides."""
-        first = enough = safe_text(self.selected.levels[0])
-        where, called = f" for {safe_text(job)}" if job else "", self.called(self.metrics[0])
-        tried = f"{first} to {safe_text(steps[-1][0])} were tried"
-        for level, found in steps:
+        steps = sorted(steps, key=lambda step: self.selected.levels.index(step[1]))
+        first = enough = steps[0][0]
+        where, called = f" for {safe_text(job)}" if job else "", steps[0][2][0].called
+        tried = f"{safe_text(first)} to {safe_text(steps[-1][1])} were tried"
+        for _, level, found in steps:
             if all(each.verdict == "faster" for each in found):
-                enough = safe_text(level)
+                enough = level
                 continue
+            name, more = safe_text(enough), safe_text(level)
             sure = all(each.verdict in ("equivalent", "slower") for each in found)
-            head = f"{enough} {_verb(enough)} enough{where}" if sure else f"Cannot tell whether {safe_text(level)} "
-            head += "" if sure else f"{'help' if _verb(safe_text(level)) == 'are' else 'helps'}{where}"
-            return [f"{head} (by the {called}; {tried}).", *self._gain(enough, job), *several_sentences(found)]
-        return [f"{enough}, the most of what was tried, {_verb(enough)} the best{where} (by the {called}).",
-                *self._gain(enough, job)]  # fmt: skip
+            head = f"{name} {_verb(name)} enough" if sure else f"Cannot tell whether {more} "
+            head += "" if sure else "help" if _verb(more) == "are" else "helps"
+            gain = self._gain(first, enough, job)
+            return [f"{head}{where} (by the {called}; {tried}).", *gain, *several_sentences(found)]
+        name = safe_text(enough)
+        return [f"{name}, the most of what was tried, {_verb(name)} the best{where} (by the {called}).",
+                *self._gain(first, enough, job)]  # fmt: skip
 
-    def _gain(self, level: str, job: str) -> list[str]:
+    def _gain(self, first: str, level: str, job: str) -> list[str]:
         """What a level changes against the first, in each metric of the question."""
-        first, told = self.selected.levels[0], []
-        for metric in self.metrics if level != safe_text(first) else ():
+        told = []
+        for metric in self.metrics if level != first else ():
             found = self._of_level(level, self.contrasts(metric, against=self.level_value(first)))
             if its := self.jobs(found).get(job, []):
-                told.append(f"{self.called(metric)} {range_text(its)}".strip())
-        return [f"{level} against {safe_text(first)}: {', '.join(told)}."] if told else []
+                told.append(f"{its[0].called} {range_text(its)}".strip())
+        return [f"{safe_text(level)} against {safe_text(first)}: {', '.join(told)}."] if told else []
 
     def _beside(self) -> list[str]:
         """Whether the other factors, the media of a disk, change the metric of the question."""
@@ -302,9 +318,11 @@ class Enough(Question):
                 continue
             found = self.contrasts(self.metrics[0], by=factor)
             if found and all(each.verdict == "equivalent" for each in found):
-                levels = select(self.records, replace(self.request, by=factor, against=None)).levels
-                names = some_names([safe_text(each) for each in levels])
-                told.append(f"{names} are the same within {share_text(found[0].margin)} ({found[0].called}).")
+                beside = select(self.records, replace(self.request, by=factor, against=None))
+                others = [safe_text(each) for each in beside.levels if each != beside.against]
+                several = len(others) > 1 or is_plural(others[0])
+                same = f"{some_names(others)} {'are' if several else 'is'} the same as {safe_text(str(beside.against))}"
+                told.append(f"{same} within {share_text(found[0].margin)} ({found[0].called}).")
             elif decided := [each for each in found if each.verdict in ("slower", "faster")]:
                 told += several_sentences(decided)
         return told
@@ -314,17 +332,18 @@ class Growth(Question):
     """What the step from the first level to the last changes."""
 
     def sentences(self, weighing: Weighing) -> list[str]:
-        first, last = self.selected.levels[0], self.selected.levels[-1]
-        label = self.selected.label
-        of_last = {label.label(each) for each in self.selected.attempts if label.level(each) == last}
         found = [
             each
-            for each in self.contrasts(self.metrics[0], against=self.level_value(first))
-            if each.level in of_last and each.effect is not None
+            for each in self.contrasts(self.metrics[0], against=self.level_value(self.selected.levels[0]))
+            if each.effect is not None
         ]
-        if not found:
-            return []
-        return several_sentences(found)
+        label, places = self.selected.label, {level: place for place, level in enumerate(self.selected.levels)}
+        level_places = {label.label(each): places[label.level(each)] for each in self.selected.attempts}
+        last = []
+        for its in self.jobs(found).values():
+            furthest = max(level_places[each.level] for each in its)
+            last += [each for each in its if level_places[each.level] == furthest]
+        return several_sentences(last)
 
 
 class Prediction(Question):

@@ -471,6 +471,24 @@ def test_the_best_is_only_claimed_where_the_trials_tell_it(blocks: int, docker: 
     assert head.startswith(first) and second in figures, (head, figures)
 
 
+@pytest.mark.parametrize(
+    ("form", "said"),
+    [("enough", ["1 worker is enough for LeNet-5", "0 workers to 4 workers were", "2 workers are enough"]),
+     ("growth", ["LeNet-5 training, 4 workers and ResNet-18 training, 3 workers are faster than 0 workers"])],
+)  # fmt: skip
+def test_each_job_is_answered_by_the_levels_that_it_has(form: str, said: list[str]) -> None:
+    """The second network was not run with one worker, nor with four: no step of it goes over these."""
+    made = []
+    for model, factors in (("lenet5", {0: 1.3, 1: 1.0, 4: 1.0}), ("resnet18", {0: 1.3, 2: 1.0, 3: 1.0})):
+        for workers, scale in factors.items():
+            its = {"workload.model": model, "workload.workers": workers}
+            made += trials(sides={"bare": {"median": scale, "mean": scale, "epoch": scale}}, settings=its)
+    asked = {"study": "weigh", "compare": {"by": "workers", "against": {"workers": 0}}, "question": {"form": form}}
+    told = " ".join(weigh(FakeStore(made, asked)).headline)
+
+    assert all(each in told for each in said), told
+
+
 def test_another_resolution_is_not_compared_and_the_gate_says_why():
     records = [
         replace(each, settings={**each.settings, "workload.pixels": 32 if each.settings["platform"] == "bare" else 64})
