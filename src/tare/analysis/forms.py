@@ -16,8 +16,10 @@ from typing import Any
 from tare.analysis.answer import is_plural, range_text, several_sentences, some_names
 from tare.analysis.compare import contests, judge
 from tare.analysis.contrast import contrasts
+from tare.analysis.hidden import withhold
 from tare.analysis.model import Comparison, Estimate, Weighing, direction_of
 from tare.analysis.observations import record_observations
+from tare.analysis.outside import contradicted, held_to_it
 from tare.analysis.selection import Request, Selection, blocks_reach_s, measurements, select, why_not
 from tare.analysis.sentences import figures_of, sign_within
 from tare.analysis.statistics import median_estimate
@@ -121,7 +123,15 @@ class _Lowest(Question):
             family += contests(measurements(having, label, metric, blocks_reach_s(having)), best)
         found = judge(family, margin=self.request.margin, metric=metric, alpha=self.request.alpha, resamples=0)
         against = grouped(found, lambda each: each.against)
-        return [replace(each, others=tuple(against[each.best])) for each in winners]
+        return [replace(each, others=self._doubted(metric, against[each.best])) for each in winners]
+
+    def _doubted(self, metric: str, found: Sequence[Comparison]) -> tuple[Comparison, ...]:
+        """The contrasts with a winner, each with what `tare compare` withholds of it."""
+        label = self.selected.label
+        winner = next(each for each in self.selected.attempts if label.label(each) == found[0].against)
+        held_against = replace(self.selected, metric=metric, against=label.level(winner))
+        held = withhold(held_against, found)
+        return held_to_it(held_against, held, (), contradicted(held_against, held))[0]
 
     def told(self, won: Mapping[str, Sequence[Winner]]) -> list[str]:
         """`Time per sample is lowest with batch 64 for LeNet-5 training.`, and the figures of each metric and job."""

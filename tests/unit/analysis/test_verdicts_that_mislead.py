@@ -471,6 +471,18 @@ def test_the_best_is_only_claimed_where_the_trials_tell_it(blocks: int, docker: 
     assert head.startswith(first) and second in figures, (head, figures)
 
 
+def test_the_best_is_not_claimed_where_the_first_steps_of_turns_make_it() -> None:
+    made = [
+        replace(each, facts={**each.facts, "later_steps_s": each.metrics["step_mean_s"] * factor})
+        for each in trials(sides={"bare": {}, "docker": {"median": 1.2, "mean": 1.2, "epoch": 1.2}})
+        for factor in [1 / 1.2 if each.settings["platform"] == "docker" else 1.0]
+    ]
+    asked = {"study": "weigh", "compare": {"by": "platform"}, "question": {"form": "best"}}
+    told = weigh(FakeStore(made, asked)).headline
+
+    assert told[0].startswith("Cannot tell whether mean step is lowest with bare or docker"), told
+
+
 @pytest.mark.parametrize(
     ("form", "said"),
     [("enough", ["1 worker is enough for LeNet-5", "0 workers to 4 workers were", "2 workers are enough"]),
