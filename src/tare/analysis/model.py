@@ -120,6 +120,8 @@ def kind_of(metric: str) -> Kind:
     words = of if each else _with_whole(name)
     if words and words[-1] in _SIZES and _last_meaning(words) in _MORE:
         return "speed"
+    if words[-1:] == ["error"] and words[-2:-1] and words[-2] in _QUALITY:
+        return "quality"
     for word in reversed(words):
         if word in _TIMES | _WAITS:
             return "speed"

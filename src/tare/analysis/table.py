@@ -24,6 +24,7 @@ import numpy as np
 
 from tare.analysis.estimators import check_span
 from tare.analysis.foreign import Foreign, recognised, together
+from tare.analysis.model import words_of
 from tare.analysis.statistics import Floats
 from tare.base.errors import NoSuchInput, StoreError, StudyError, unknown_name
 from tare.records.model import Record, State, TrialRow
@@ -171,6 +172,7 @@ QUALITIES = frozenset({
     "accuracy", "acc", "acc1", "acc5", "top1", "top5", "auc", "auroc", "f1", "precision", "recall", "map", "iou",
     "miou",
 })  # fmt: skip
+ALSO_OTHERS = frozenset({"precision", "map"})  # bits, or a map: of these only what is 1 or less is a share
 
 
 def with_error_rates(rows: Sequence[TrialRow], value: str) -> tuple[list[TrialRow], str]:
@@ -180,7 +182,9 @@ def with_error_rates(rows: Sequence[TrialRow], value: str) -> tuple[list[TrialRo
     """
     values = [row.metrics[value] for row in rows]
     whole = 1.0 if max(values, default=0.0) <= 1 else 100.0
-    if value.lower() not in QUALITIES or max(values, default=whole) >= whole:
+    last = value.lower() if value.lower() in QUALITIES else "".join(words_of(value)[-1:])  # mAP is one word
+    is_share = last in QUALITIES and (whole == 1 or last not in ALSO_OTHERS)
+    if not is_share or max(values, default=whole) >= whole:
         return list(rows), value
     name = f"{value}_error"
     return [replace(row, metrics={name: round(1 - row.metrics[value] / whole, ERROR_DIGITS)}) for row in rows], name

@@ -71,6 +71,7 @@ def test_a_difference_of_what_is_not_settled_is_higher_or_lower_and_not_worse(tm
     [("time_to_accuracy", "speed"), ("energy_to_accuracy", "amount"), ("latency_at_100_qps", "speed"),
      ("accuracy_at_100_ms", "quality"), ("accuracy_min", "quality"), ("disk_mb_s", "speed"), ("throughput_gb", "speed"),
      ("peak_gb", "amount"), ("eval/samples_per_second", "speed"), ("val/acc", "quality"), ("accuracy_drop", "amount"),
+     ("val_accuracy_error", "quality"),
      ("slowdown", "speed")],
 )  # fmt: skip
 def test_the_word_of_a_verdict_fits_what_is_measured(metric, kind):
@@ -108,7 +109,7 @@ def test_accuracy_is_judged_by_its_errors(tmp_path, metric, whole):
     found = _of_accuracy(tmp_path, 0.95 * whole, 0.99 * whole, metric)
     (one,) = found.comparisons
 
-    assert (found.metric, one.metric, verdict_word(one)) == (f"{metric}_error", f"{metric}_error", "more")
+    assert (found.metric, one.metric, verdict_word(one)) == (f"{metric}_error", f"{metric}_error", "worse")
     assert one.effect == pytest.approx(3.7, abs=0.5) and "by its error rate" in found.notes[0]
     assert [each.code for each in gate(found, 0.05).reasons] == ["gate.over"]
     assert gate(_of_accuracy(tmp_path, 0.99 * whole, 0.99 * whole + 1e-5, metric), 0.05).passed

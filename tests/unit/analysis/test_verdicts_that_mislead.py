@@ -17,6 +17,7 @@ from tare.analysis.answer import weighing_json
 from tare.analysis.compare import more_far_off
 from tare.analysis.model import direction_of
 from tare.analysis.sentences import contrast_sentence, interaction_sentence, verdict_word
+from tare.analysis.table import with_error_rates
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.analysis.work import _kind, is_counted, is_per_step, need_like_work, per_sample, samples_of, unlike_work
 from tare.base.errors import StudyError
@@ -481,6 +482,18 @@ def test_the_best_is_not_claimed_where_the_first_steps_of_turns_make_it() -> Non
     told = weigh(FakeStore(made, asked)).headline
 
     assert told[0].startswith("Cannot tell whether mean step is lowest with bare or docker"), told
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "by_errors"),
+    [("accuracy", (0.95, 0.99), True), ("val_accuracy", (0.95, 0.99), True), ("eval/top1", (95.0, 99.0), True),
+     ("precision", (0.95, 0.99), True), ("precision", (16.0, 32.0), False), ("map", (37.0, 42.0), False),
+     ("accuracy_gap", (0.01, 0.02), False), ("step_s", (0.1, 0.2), False)],
+)  # fmt: skip
+def test_a_share_of_right_answers_is_compared_by_its_errors(column: str, values: tuple[float, float], by_errors: bool):
+    rows = [TrialRow.foreign({"side": str(value)}, {column: value}, f"row {value}") for value in values]
+
+    assert with_error_rates(rows, column)[1] == (f"{column}_error" if by_errors else column)
 
 
 @pytest.mark.parametrize(
@@ -1095,7 +1108,7 @@ def test_another_model_or_machine_on_each_side_is_never_silent(tmp_path, column,
     [("step_s", 0.2, "slower"), ("samples/s", -0.2, "lower"), ("ms_per_token", 0.2, "slower"), ("fps", 0.2, "higher"),
      ("rss_mb", 0.2, "more"), ("train_loss", 0.2, "more"), ("cost_usd", -0.2, "less"), ("cache_misses", 0.2, "more"),
      ("energy_j", 0.2, "more"), ("joules_per_token", 0.2, "more"), ("images_per_joule", -0.2, "worse"),
-     ("eval_accuracy", -0.2, "worse"), ("peak_memory", 0.2, "more")],
+     ("eval_psnr", -0.2, "worse"), ("peak_memory", 0.2, "more")],
 )  # fmt: skip
 def test_the_word_fits_the_metric(tmp_path, metric, effect, word):
     path = made_table(tmp_path, metric, lambda side: 1 + effect if side == "docker" else 1.0)
