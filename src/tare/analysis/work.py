@@ -51,6 +51,8 @@ MODELS = ("model", "network", "net", "arch", "architecture")  # columns and sett
 _ONE_PER_STEP = re.compile(r"step|batch|iter|stall|compute|copy|forward|backward|optimi[sz]er|overhead", re.IGNORECASE)
 _ONE_PER_SAMPLE = re.compile(r"sample|item|image|token|request|epoch|_per_|/", re.IGNORECASE)
 
+UNLIKE_WORK = "compare.unlike-work"
+
 Settings = Mapping[str, Any]
 
 
@@ -136,7 +138,7 @@ def as_requested_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Rulin
         f"{'of one step, as requested' if is_per_step(metric) else 'not known to be of equal work'}: more of it is "
         "more work as well."
     )
-    return Ruling("compare.unlike-work", "note", "", sentence)
+    return Ruling(UNLIKE_WORK, "note", "", sentence)
 
 
 def refused_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
@@ -144,7 +146,7 @@ def refused_note(metric: str, unlike: Mapping[str, Sequence[str]]) -> Ruling:
         f"Not compared: the sides differ in the work of a step, {what_differs(unlike)}, and {metric} is of one step. "
         "Compare within equal settings, or name a metric per sample or per epoch with --metric."
     )
-    return Ruling("compare.unlike-work", "note", "", sentence)
+    return Ruling(UNLIKE_WORK, "note", "", sentence)
 
 
 @dataclass(frozen=True)
@@ -162,12 +164,12 @@ class Work:
         """The comparison with these notes; where it is refused, without an effect and without a word."""
         if not self.notes:
             return found
-        noted = replace(found, notes=(*found.notes, *self.notes))
         if not self.refused:
-            return noted
+            return replace(found, notes=(*found.notes, *self.notes))
+        kept = (each for each in found.notes if each.code != UNLIKE_WORK)  # what a figure would mean says nothing here
         return replace(
-            noted, effect=None, low=None, high=None, mde=None, p=None, tost_p=None, more_trials=None,
-            verdict="cannot_tell", ratio_of_medians=None,
+            found, notes=(*kept, *self.notes), effect=None, low=None, high=None, mde=None, p=None, tost_p=None,
+            more_trials=None, verdict="cannot_tell", ratio_of_medians=None,
         )  # fmt: skip
 
 
@@ -334,7 +336,7 @@ def _unlike(found: Comparison, values: Sequence[Measurement], columns: Columns, 
 def _other_jobs(found: Comparison, values: Sequence[Measurement], columns: Columns, rows: Sequence[int]) -> Comparison:
     """With a note where the sides ran another model, or on another machine, and that is not what is compared."""
     notes = list(found.notes)
-    for code, names in (("compare.unlike-work", _JOBS), ("compare.unlike-conditions", _MACHINES)):
+    for code, names in ((UNLIKE_WORK, _JOBS), ("compare.unlike-conditions", _MACHINES)):
         unlike = {
             name: list(dict.fromkeys(str(cells[row]) for row in rows))
             for name, cells in columns.items()

@@ -831,6 +831,8 @@ def test_a_table_whose_sides_differ_in_resolution_is_not_compared(tmp_path):
     (found,) = of_table(path, "step_ms").comparisons
 
     assert (found.effect, found.verdict) == (None, "cannot_tell") and "compare.unlike-work" in codes(found)
+    assert "Compare within equal settings, or name a metric per sample" in sentences.refusal_of(found)
+    assert not [note for note in found.notes if "as requested" in note.sentence]
 
 
 @pytest.mark.parametrize(("metric", "said"), [("ms", "not known to be of equal work"), ("sample_s", None)])
