@@ -427,9 +427,10 @@ def headline(asked: Request, records: Sequence[Record], selected: Selection, wei
         return ()
     metrics = tuple(asked.question.get("metrics") or (selected.metric,))
     if metrics[0] != asked.metric and form is not Cost:
-        if not any(metrics[0] in record.compared for record in selected.used):
+        measured = [name for name in metrics if any(name in record.compared for record in selected.used)]
+        if not measured or (form is not Front and metrics[0] not in measured):
             return ()
-        selected = select(records, replace(asked, metric=metrics[0]))
+        selected = select(records, replace(asked, metric=measured[0]))
     selected, work = like_work(selected)
     if work.refused:  # no other figure may answer in place of what is not compared
         return ()

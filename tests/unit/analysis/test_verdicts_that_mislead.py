@@ -472,6 +472,15 @@ def test_the_best_is_only_claimed_where_the_trials_tell_it(blocks: int, docker: 
     assert head.startswith(first) and second in figures, (head, figures)
 
 
+def test_a_front_without_its_first_metric_is_told_by_the_others() -> None:
+    sides = {"bare": {}, "docker": {"median": 1.2, "mean": 1.2, "epoch": 1.2}}
+    metrics = ["energy_step_j", "step_mean_s"]
+    asked = {"study": "weigh", "compare": {"by": "platform"}, "question": {"form": "front", "metrics": metrics}}
+    told = weigh(FakeStore(trials(sides=sides), asked)).headline
+
+    assert told[0].startswith("Mean step is lowest with bare") and "Not measured here" in told[-1], told
+
+
 def test_the_best_is_not_claimed_where_the_first_steps_of_turns_make_it() -> None:
     made = [
         replace(each, facts={**each.facts, "later_steps_s": each.metrics["step_mean_s"] * factor})
