@@ -7,6 +7,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def burn():
         sum(range(100_000))
 for _ in range(5):
     threading.Thread(target=burn).start()
+print("burning", flush=True)
 """
 
 
@@ -45,6 +47,8 @@ def busy(engine: str, image: str) -> Iterator[str]:
     secrets = ["-e", "DATABASE_URL=postgres://me:secret@db/canary-1", f"--entrypoint={PYTHON}"]
     called(*engine.split(), "run", "-d", f"--name={name}", "--network=none", *given, *secrets, image,
            "-c", BUSY, "--token", "canary-2")  # fmt: skip
+    while "burning" not in called(*engine.split(), "logs", name):  # with so small a quota its threads start late
+        time.sleep(0.2)
     yield name
     subprocess.run([*engine.split(), "rm", "--force", name], capture_output=True, check=False)
 

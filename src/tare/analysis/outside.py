@@ -44,7 +44,7 @@ SURE = 0.01  # so seldom is an honest pair of sides refused by chance
 FEW = 3.0  # times the margin: what counts where trials are too few for an interval
 LAG_S = 0.1  # by so much the end of a run is seen late, by an engine that is asked for it
 TWICE = 2.0  # times as many steps: more than any platform makes of a fixed time, unless the study sets the time
-_MOST_LOG = 300.0
+_MOST_LOG = 30.0  # times what is usual: more is as telling, and a ratio of two of them is still a number
 
 
 def contradicted(selected: Selection, judged: Sequence[Comparison]) -> dict[Pair, Ruling]:

@@ -151,3 +151,10 @@ def test_records_without_a_time_from_outside_are_judged_as_before() -> None:
 def test_runs_of_a_fixed_time_say_that_their_steps_are_their_own_count() -> None:
     found = weighed(made("timed", -0.1))
     assert "compare.timed-runs" in {each.code for each in found.comparisons[0].notes}
+
+
+def test_a_run_that_takes_hundreds_of_times_as_long_is_compared() -> None:
+    """An empty program in an emulated machine: its difference alone was beyond what a ratio of floats holds."""
+    first, *others = made("plain")
+    late = replace(first, metrics={**first.metrics, "outside_s": first.metrics["outside_s"] * 500})
+    assert weighed([late, *others]).comparisons
