@@ -66,7 +66,7 @@ class Level(NamedTuple):
         merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in MERGED}
         made = {**self.fields, **change, **{name: values for name, values in merged.items() if values}}
         for name in ("hidden", "compiled", "taken"):  # files of two suspects
-            if name in change and name in self.fields:
+            if change.get(name) and self.fields.get(name):
                 made[name] = [*dict.fromkeys((*self.fields[name], *change[name]))]
         return Level(self.platform, {name: value for name, value in made.items() if value is not None})
 

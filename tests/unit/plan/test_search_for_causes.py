@@ -268,3 +268,8 @@ def test_the_file_of_a_function_that_takes_longer_is_tried_first_and_alone():
     found = exchanged(["/app/a.py", "/app/b.py", "/app/parts/c.py"], None, ["parts/c.py"])
 
     assert found is not None and found.parts[0].without == {"taken": ["/app/parts/c.py"], "taken_from": None}
+
+
+def test_a_field_that_a_record_has_without_a_value_takes_the_files_of_a_suspect() -> None:
+    level = Level("docker", {"image": "app:2", "hidden": None})
+    assert level.changed({"hidden": ["/a.pth"]}).fields["hidden"] == ["/a.pth"]
