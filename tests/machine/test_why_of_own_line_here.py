@@ -73,7 +73,8 @@ def test_the_option_that_costs_is_named_and_the_printed_line_does_without_its_co
     assert cured == [*before, *after]
     (work / "steps.py").write_text(STEPS.replace("from tare_inside import marks", _NO_MARKS))
     slow_s, cured_s, bare_s = seconds(*before, *option, *after), seconds(*cured), seconds(PYTHON, f"{work}/steps.py")
-    engine_s = seconds(*before, "--init=false", "--entrypoint", PYTHON, image, "-c", "pass")  # a start, which no option costs
+    # What a start takes, which no option costs.
+    engine_s = seconds(*before, "--init=false", "--entrypoint", PYTHON, image, "-c", "pass")
     assert (slow_s - cured_s) / (slow_s - bare_s - engine_s) >= 0.7, (slow_s, cured_s, bare_s, engine_s)
 
 
