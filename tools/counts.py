@@ -28,7 +28,6 @@ SMALL_FUNCTION = 6  # code lines, at most
 # What --check refuses, as "at most"; a count without a limit is only printed.
 LIMITS: dict[str, float] = {
     "code_lines": 77_500,  # the aim of 47,200 was set for 53,241: docs/decisions/0018-layout.md
-    "files": 410,  # the aim is about 300; 48 are `__init__.py`, 36 of them of one line
     "largest_folder": 28,
     "verbs": 16,
     "cycles": 0,
