@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.rounds import FOLDER, read
 from tare.analysis.model import Estimate
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 
 OUT = Path("out") / "bench"
 # Part -> what it measures, and what it is given when all of them run.

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.rounds import Rounds
 from tare.analysis.model import Estimate
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = "verify, kept results"

@@ -19,7 +19,7 @@ from tare.analysis.compare import compare, detectable, t_detectable
 from tare.analysis.estimators import UNLIKE_SIZES, UNLIKE_SPREADS
 from tare.analysis.model import Measurement
 from tare.analysis.noise import LOOKING_ALPHA
-from tare.analysis.statistics import mann_whitney_null, signed_rank_null
+from tare.analysis.numeric.ranks import mann_whitney_null, signed_rank_null
 
 Floats = NDArray[np.float64]
 Interval = tuple[Floats, Floats]

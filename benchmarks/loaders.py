@@ -23,7 +23,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.rounds import Rounds
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare_inside.workloads.data import gld23k, imagenet, mnist
 from tare_inside.workloads.formats import make
 

@@ -25,7 +25,7 @@ from torch.profiler import profile, record_function
 from torch.utils.data import DataLoader, TensorDataset, dataloader
 
 from benchmarks.rounds import Rounds
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare_inside import attach, marks
 
 SIDES = ("tare", "record_function", "record_function, profiling", "tare, in a group")

@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.rounds import Rounds
 from tare.analysis.model import Estimate
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare.base.host import Host, LocalHost, Site
 from tare.drivers.containers import engine
 from tare.drivers.images import TAKERS, gather

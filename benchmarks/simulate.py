@@ -22,7 +22,7 @@ import duckdb
 import numpy as np
 
 from benchmarks.rounds import Rounds
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare.kernel.nvm.model import POLICIES, Layer, Trace, trace_of
 from tare.kernel.nvm.replay import simulate
 from tare.kernel.nvm.sources import trace_file

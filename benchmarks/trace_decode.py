@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.rounds import Rounds
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare.base.host import LocalHost, Scope, WatchingHost
 from tare.kernel.parts.probes.ftrace import Ftrace
 from tare.kernel.tracing import tracefs

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.rounds import Rounds
-from tare.analysis.statistics import median_estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare.base.host import LocalHost
 from tare.parts.find import find
 from tare.parts.protocols import Platform

@@ -7,7 +7,8 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import some_weighings as some
-from tare.analysis.model import Comparison, Difference, Direction, Estimate, FlaggedTrial, Measurement, Weighing
+from tare.analysis.directions import Direction
+from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Measurement, Weighing
 from tare.base.rulings import Ruling
 from tare.records.model import Record
 

@@ -12,7 +12,7 @@ from tare.analysis.choose.configurations import configurations, default_against,
 from tare.analysis.choose.front import pareto
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.observations import table_observations
-from tare.analysis.table import Table
+from tare.analysis.tables.table import Table
 from tare.records.model import TrialRow
 
 FIGURES = ("time", "energy")

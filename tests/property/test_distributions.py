@@ -9,7 +9,14 @@ import scipy
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.statistics import heads_at_most, noncentrality, normal_cdf, normal_quantile, t_cdf, t_quantile
+from tare.analysis.numeric.distributions import (
+    heads_at_most,
+    noncentrality,
+    normal_cdf,
+    normal_quantile,
+    t_cdf,
+    t_quantile,
+)
 
 FREEDOM = st.one_of(st.integers(1, 200), st.floats(1, 1e4))
 SHARE = st.one_of(st.floats(1e-9, 0.5), st.floats(0.001, 0.999))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from some_records import draft
 from tare.analysis.fleet.effects import outlying, set_aside
 from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled, spread
-from tare.analysis.statistics import Floats
+from tare.analysis.numeric.medians import Floats
 from tare.records.model import TrialRow
 
 EFFECT, NOISE, BLOCKS = 0.02, 0.02, 6

@@ -15,7 +15,7 @@ from tare.analysis.cells import runs_at_most
 from tare.analysis.compare import both_runs, compare
 from tare.analysis.estimators import line_up, signed_rank
 from tare.analysis.model import Measurement
-from tare.analysis.table import Table, run_order
+from tare.analysis.tables.table import Table, run_order
 
 SURE = ("slower", "faster", "equivalent")
 

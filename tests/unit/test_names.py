@@ -15,9 +15,9 @@ from typing import Any
 
 import tare
 from golden_files import FOLDER, assert_as_in_file
+from tare.analysis.directions import direction_of, is_amount, kind_of
 from tare.analysis.labels import name_words, place, setting_words, workload_kind
-from tare.analysis.model import direction_of, is_amount, kind_of
-from tare.analysis.weighing import question
+from tare.analysis.questions.titles import question
 from tare.analysis.work import is_per_sample, is_per_step, per_sample
 from tare.api.results import unit_of as unit_of_column
 from tare.base.declare import before

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tare.analysis.labels import Labels, Levels, Words, distinguishing, make_labels, place, text
 from tare.analysis.model import Comparison, Measurement
-from tare.analysis.statistics import heads_at_most, normal_quantile
+from tare.analysis.numeric.distributions import heads_at_most, normal_quantile
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling
 from tare.records.model import COMMAND, DEVICE, LABEL, TYPE, Record, collected, grouped

@@ -22,23 +22,21 @@ import numpy as np
 
 from tare.analysis import sentences
 from tare.analysis.cells import kept_back
+from tare.analysis.directions import direction_of
 from tare.analysis.estimators import Shift, Sides, in_common, line_up, resampled_shift
-from tare.analysis.model import Comparison, Estimate, Measurement, Word, direction_of
-from tare.analysis.statistics import (
+from tare.analysis.model import Comparison, Estimate, Measurement, Word
+from tare.analysis.numeric.distributions import noncentrality, normal_quantile, t_quantile
+from tare.analysis.numeric.medians import (
     ALPHA,
     FLOOR,
     RESAMPLES,
     Floats,
     holm_levels,
-    mann_whitney_null,
     median_estimate,
     median_of,
-    noncentrality,
-    normal_quantile,
     ratio_of_medians,
-    signed_rank_null,
-    t_quantile,
 )
+from tare.analysis.numeric.ranks import mann_whitney_null, signed_rank_null
 from tare.base.declare import STEP
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling

@@ -20,21 +20,16 @@ from numpy.typing import NDArray
 from tare.analysis import sentences
 from tare.analysis.cells import together
 from tare.analysis.model import Measurement
-from tare.analysis.statistics import (
+from tare.analysis.numeric.distributions import t_cdf, t_quantile
+from tare.analysis.numeric.medians import Floats, floats, median_deviation, median_of, quantile_of
+from tare.analysis.numeric.ranks import (
     DIGITS,
-    Floats,
     Null,
     PairDifferences,
     PairValues,
     WalshAverages,
-    floats,
     mann_whitney_null,
-    median_deviation,
-    median_of,
-    quantile_of,
     signed_rank_null,
-    t_cdf,
-    t_quantile,
 )
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling

@@ -19,8 +19,8 @@ from tare.analysis.compare import Contest, check_values, contests, pick_baseline
 from tare.analysis.estimators import line_up
 from tare.analysis.labels import text
 from tare.analysis.model import Comparison, Measurement
+from tare.analysis.numeric.medians import ALPHA, FLOOR, variation
 from tare.analysis.sentences import Stops, percent
-from tare.analysis.statistics import ALPHA, FLOOR, variation
 from tare.records.model import Record, grouped, is_usable
 
 DRIFT_SHARE = 0.02  # block to block, beyond what the trials' own noise explains

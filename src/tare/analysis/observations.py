@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from tare.analysis.cells import cells, placed, resolve_factor
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
-from tare.analysis.statistics import median_estimate
-from tare.analysis.table import Table, label_column, read_table
+from tare.analysis.numeric.medians import median_estimate
+from tare.analysis.tables.table import Table, label_column, read_table
 from tare.base.declare import STEP, Role
 from tare.base.errors import StudyError, unknown_name
 from tare.base.text import count_text, unit_of

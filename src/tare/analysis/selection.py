@@ -15,8 +15,8 @@ from tare.analysis.estimators import in_common
 from tare.analysis.labels import Namer, make_labels, text
 from tare.analysis.model import Estimate, FlaggedTrial, Measurement
 from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
+from tare.analysis.numeric.medians import median_estimate, outliers
 from tare.analysis.sentences import stands_out
-from tare.analysis.statistics import median_estimate, outliers
 from tare.base.declare import Group, Role, before
 from tare.base.errors import StudyError, unknown_name
 from tare.base.rulings import Ruling

@@ -11,8 +11,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from tare.analysis.cells import KEPT_BACK
-from tare.analysis.model import Comparison, Direction, Interaction, Marked, Word, direction_of, kind_of
-from tare.analysis.statistics import FLOOR
+from tare.analysis.directions import Direction, direction_of, kind_of
+from tare.analysis.model import Comparison, Interaction, Marked, Word
+from tare.analysis.numeric.medians import FLOOR
 from tare.base.declare import Role
 from tare.base.rulings import Ruling
 from tare.base.text import count_text, effect_text, going_on, in_units, interval_text, safe_text, share_text

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tare.analysis import sentences
-from tare.analysis.cells import CACHE, Cells
+from tare.analysis.cells import Cells
 from tare.analysis.compare import Contest, compare, contests, judge, pick_baseline
 from tare.analysis.contrast import contrasts, of_processors, tested_family
-from tare.analysis.forms import headline
 from tare.analysis.hidden import doubts, dropped_notes, interactions, withhold
-from tare.analysis.labels import text, workload_kind
-from tare.analysis.model import Comparison, Difference, Estimate, Measurement, Weighing
+from tare.analysis.model import Comparison, Difference, Measurement, Weighing
 from tare.analysis.noise import LOOKING_ALPHA, drift, loud_levels, malloc_lottery, reached, throttled
+from tare.analysis.numeric.medians import FLOOR
 from tare.analysis.observations import records_of
 from tare.analysis.outside import JUDGED, held_to_it
 from tare.analysis.parity import (
@@ -29,12 +28,13 @@ from tare.analysis.parity import (
     other_tokens,
     taints,
 )
+from tare.analysis.questions.forms import headline
+from tare.analysis.questions.step_parts import stall_parts, where_it_lies
+from tare.analysis.questions.titles import question
 from tare.analysis.resources.bottlenecks import RATE, by_goal, goal_sentence, has_goal, knee_sentences
 from tare.analysis.selection import (
     DEFAULT_MARGIN,
     GOAL_RATE,
-    MEAN_STEP,
-    MEDIAN_STEP,
     RUN,
     Request,
     Selection,
@@ -48,8 +48,8 @@ from tare.analysis.selection import (
     select,
     why_not,
 )
-from tare.analysis.statistics import FLOOR, median_estimate, median_of
-from tare.analysis.table import (
+from tare.analysis.table_doubts import with_doubts
+from tare.analysis.tables.table import (
     JOINED,
     Table,
     joined,
@@ -60,158 +60,17 @@ from tare.analysis.table import (
     with_error_rates,
     with_joined,
 )
-from tare.analysis.work import Work, like_rows, like_work, with_doubts
-from tare.base.command_words import script_and_options
-from tare.base.declare import Group, Role, before
+from tare.analysis.work import Work, like_rows, like_work
+from tare.base.declare import Group
 from tare.base.errors import StudyError
 from tare.base.rulings import read_rulings
-from tare.base.text import estimate_texts
-from tare.records.model import COMMAND, LABEL, TYPE, Record, State
+from tare.records.model import TYPE, Record, State
 
 UNMARKED = frozenset(
     f"script.{why}"
     for why in ("marking-failed", "no-loop", "no-python", "no-torch", "no-backward", "grad-only", "other-thread",
                 "few-calls", "runs-ahead")
 )  # fmt: skip
-WHOLE = (MEAN_STEP, MEDIAN_STEP)
-_MOST_OF_IT = 0.5
-
-
-def where_it_lies(found: Comparison, ours: Sequence[Record], theirs: Sequence[Record]) -> str | None:
-    """`96 % of what docker has more than bare is in the optimiser step`; None where no part holds most of it."""
-    if found.metric not in WHOLE or found.verdict not in ("slower", "faster"):
-        return None
-    whole_s = _difference(found.metric, ours, theirs)
-    if whole_s is None or whole_s[0] == 0:
-        return None
-    means = found.metric == MEAN_STEP
-    shares = {
-        part: (gap[0] / whole_s[0], gap)
-        for part in _known(ours, theirs)
-        if (gap := (_difference(_mean(part), ours, theirs) if means else None) or _difference(part, ours, theirs))
-    }
-    if not shares:
-        return None
-    part, (share, (_, before_s, after_s)) = max(shares.items(), key=lambda item: item[1][0])
-    if share < _MOST_OF_IT:
-        return None
-    more = "more" if whole_s[0] > 0 else "less"
-    return (
-        f"{min(share, 1.0):.0%} of what {found.level!r} takes {more} than {found.against!r} is in "
-        f"{before().metrics[part].spoken}: {before_s * 1e3:.3g} ms to {after_s * 1e3:.3g} ms."
-    )
-
-
-def _mean(part: str) -> str:
-    """The mean of a part: a mean step is the sum of its parts' means."""
-    return f"{part.removesuffix('_s')}_mean_s"
-
-
-def _known(ours: Sequence[Record], theirs: Sequence[Record]) -> list[str]:
-    """The parts that both sides have, none of which holds another."""
-    parts = [name for name, each in before().metrics.items() if each.spoken]
-    both = [part for part in parts if all(any(part in r.metrics for r in side) for side in (ours, theirs))]
-    within_compute = {*Group.TRAINING_PARTS.metrics, Role.INFERENCE.metric}
-    return [part for part in both if not (part == Role.COMPUTE.metric and within_compute.intersection(both))]
-
-
-def _difference(metric: str, ours: Sequence[Record], theirs: Sequence[Record]) -> tuple[float, float, float] | None:
-    """The median difference within blocks, and both medians; None where too few blocks hold both."""
-    left = {record.block: record.metrics[metric] for record in ours if metric in record.metrics}
-    right = {record.block: record.metrics[metric] for record in theirs if metric in record.metrics}
-    blocks = sorted(left.keys() & right.keys())
-    if len(blocks) < FLOOR:
-        return None
-    gaps = [left[block] - right[block] for block in blocks]
-    medians = [median_of([side[block] for block in blocks]) for side in (right, left)]
-    return median_of(gaps), medians[0], medians[1]
-
-
-METRIC = Role.STALL_MEAN.metric  # a mean: what a stall costs a step, whether it comes in every step or in one of four
-_SOURCE = "workload.source"
-_KINDS = {("memory", "warm"): "synthetic", ("disk", "warm"): "cached", ("disk", "cold"): "cold"}
-
-
-def stall_parts(records: Sequence[Record]) -> str | None:
-    """Fetch = cold - cached, pre-process = cached - synthetic, paired by block; None where a kind is missing.
-
-    Trials that differ in anything else are not of one anatomy, and then nothing is said.
-    """
-    if len({_rest(record.settings) for record in records}) != 1:
-        return None
-    stalls_s: dict[str, dict[int, float]] = {}
-    for record in records:
-        kind = _KINDS.get((str(record.settings.get(_SOURCE)), str(record.settings.get(CACHE))))
-        if kind is not None and not record.twin and METRIC in record.metrics:
-            stalls_s.setdefault(kind, {})[record.block] = record.metrics[METRIC]
-    blocks = set.intersection(*(set(stalls_s.get(kind, {})) for kind in _KINDS.values()))
-    if not blocks:
-        return None
-    synthetic, cached, cold = ([stalls_s[kind][block] for block in sorted(blocks)] for kind in _KINDS.values())
-    fetch = median_estimate([a - b for a, b in zip(cold, cached, strict=True)])
-    pre_process = median_estimate([a - b for a, b in zip(cached, synthetic, strict=True)])
-    rest = median_estimate(synthetic)
-    return (
-        f"a cold stall consists of, per step: fetch {_told(fetch)} (cold - cached), pre-process {_told(pre_process)} "
-        f"(cached - synthetic), collating and handing over {_told(rest)} (synthetic); n = {fetch.n} blocks."
-    )
-
-
-def _rest(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted((name, str(value)) for name, value in settings.items() if name not in (_SOURCE, CACHE)))
-
-
-def _told(estimate: Estimate) -> str:
-    return " ".join(filter(None, estimate_texts(METRIC, estimate.value, estimate.low, estimate.high)))
-
-
-LISTED = 4
-
-
-def question(levels: Sequence[str], against: str, by: str, records: Sequence[Record]) -> str:
-    """Who against whom, and doing what."""
-    spoken = [_spoken(level, by) for level in levels[:LISTED]]
-    if len(levels) > LISTED:
-        spoken.append(f"{len(levels) - LISTED} more")
-    sides = " vs ".join(filter(None, (", ".join(spoken), _spoken(against, by))))
-    prefix = "" if by == "platform" or records else f"{by}: "  # a label of records names its factor
-    return ", ".join(part for part in (f"{prefix}{sides}", workload(records, by)) if part)
-
-
-def workload(records: Sequence[Record], by: str = "") -> str:
-    """What all records ran: the title that the trial stored, else from its settings."""
-    titles = {_title(record) for record in records if record.facts.get("title")}
-    if len(titles) == 1:
-        return titles.pop()
-    names = {text(record.settings.get("workload", "")) for record in records}
-    if len(names) != 1:
-        return ""
-    lines = [record.settings.get(COMMAND) for record in records]
-    if all(isinstance(line, list) and line for line in lines):
-        return ", ".join(dict.fromkeys(script_and_options(line)[0] for line in lines if line))
-    known = ("model", "size", "batch", "argv") if names <= {"generate", "finetune"} else ("model", "batch", "argv")
-    details = [_detail(name, records) for name in known if f"workload.{name}" != by]
-    return " ".join([workload_kind(names.pop()), *(f"({told})" for told in [", ".join(filter(None, details))] if told)])
-
-
-def _title(record: Record) -> str:
-    """As stored; of a server, which an older tare called by its whole command line, the program and the load."""
-    title, held = str(record.facts["title"]), record.settings
-    if held.get("workload") != "server" or held.get(LABEL) is not None or not isinstance(held.get(COMMAND), list):
-        return title
-    return f"{script_and_options(held[COMMAND] or [''])[0]}, {title.rpartition(', ')[2]}"
-
-
-def _detail(name: str, records: Sequence[Record]) -> str:
-    values = [record.settings.get(f"workload.{name}") for record in records]
-    if not values or values[0] is None or any(value != values[0] for value in values):
-        return ""
-    words = " ".join(map(str, values[0])) if isinstance(values[0], list | tuple) else text(values[0])
-    return {"batch": f"batch {words}", "size": f"GPT-2 {words}"}.get(name, words)
-
-
-def _spoken(level: str, by: str) -> str:
-    return (before().part("platform", level).words if by == "platform" else "") or level
 
 
 class RecordSource(Protocol):

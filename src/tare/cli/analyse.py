@@ -83,8 +83,8 @@ def variability(
     "method"}, "share"}], "first_epoch", "drift_in_trial", "drift_in_study", "worst": [{"what", "where",
     "deviation"}], "target", "plans": [{"trials", "epochs", "half_width"}], "cheapest", "notes"}; shares.
     """
-    from tare.analysis.variability import store_samples, table_samples
-    from tare.analysis.variability import variability as variation
+    from tare.analysis.variability.findings import variability as variation
+    from tare.analysis.variability.samples import store_samples, table_samples
     from tare.records.schema import is_store
     from tare.report.text.analyse import variability_text
 

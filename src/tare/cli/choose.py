@@ -78,7 +78,7 @@ def front(
     from tare.analysis.choose.front import front_of_singles, pareto
     from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.resources.energy import need_energy
-    from tare.analysis.table import numeric_columns
+    from tare.analysis.tables.table import numeric_columns
     from tare.analysis.work import need_like_work
     from tare.records.schema import is_store
     from tare.report.text.choose import fronts_text

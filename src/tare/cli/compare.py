@@ -73,7 +73,7 @@ def command(
     """
     numpy_on_one_thread()
     from tare.analysis.answer import weighing_json
-    from tare.analysis.foreign import recognised_folder
+    from tare.analysis.tables.foreign import recognised_folder
     from tare.records.schema import is_store
 
     steps: list[Step] = []
@@ -116,7 +116,7 @@ def _of_files(
     sources: tuple[Path, ...], block: str | None, order: str | None, by: str | None, metric: str | None, **asked: Any
 ) -> Weighing:
     """What a benchmark tool wrote, each file a level."""
-    from tare.analysis.table import several_files
+    from tare.analysis.tables.table import several_files
     from tare.analysis.weighing import weigh_table
 
     table, foreign = several_files(sources)
@@ -130,8 +130,8 @@ def _of_files(
 def _of_table(
     source: Path, block: str | None, order: str | None, by: str | None, metric: str | None, **asked: Any
 ) -> Weighing:
-    from tare.analysis.foreign import recognised
-    from tare.analysis.table import exported_trials, read_table
+    from tare.analysis.tables.foreign import recognised
+    from tare.analysis.tables.table import exported_trials, read_table
     from tare.analysis.weighing import weigh, weigh_table
     from tare.base.text import count_text
 

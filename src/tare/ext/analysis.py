@@ -32,6 +32,7 @@ from tare.analysis.labels import setting_words, title_of
 from tare.analysis.labels import text as label_text
 from tare.analysis.model import Comparison, Measurement
 from tare.analysis.noise import LOOKING_ALPHA, seen_alpha
+from tare.analysis.numeric.medians import ALPHA, FLOOR, median_estimate
 from tare.analysis.observations import ASLEEP, energy_facts, is_idle, records_of, usable_attempts
 from tare.analysis.parity import ACCEL, DEVICE_KEYS, differences, flat, rule_for, taints
 from tare.analysis.parity import EMULATED as EMULATED_CPU
@@ -49,8 +50,7 @@ from tare.analysis.sentences import (
     too_few_for_interval,
 )
 from tare.analysis.sentences import unit as unit_words
-from tare.analysis.statistics import ALPHA, FLOOR, median_estimate
-from tare.analysis.variability import epoch_means
+from tare.analysis.variability.samples import epoch_means
 from tare.analysis.why.layers import Waterfall, waterfall
 from tare.records.intervals import Intervals, coded, intervals
 from tare.records.model import (

@@ -12,8 +12,8 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.questions.jobs import Place, places_of
 from tare.analysis.selection import fit_for
-from tare.analysis.work import Place, places_of
 from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.rulings import Ruling
 from tare.records.model import AA_REPEAT, DEVICE, TYPE, Record, StoreTrials, grouped, usable_trials

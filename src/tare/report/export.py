@@ -19,7 +19,7 @@ from tare.analysis.cells import KEPT_BACK
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import answer_sentence, contrast_sentence, figures_of, verdict_phrase
-from tare.analysis.table import FORMULA
+from tare.analysis.tables.table import FORMULA
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling
 from tare.base.text import safe_text

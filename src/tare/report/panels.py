@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tare.analysis.cells import together
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.questions.jobs import Place
 from tare.analysis.sentences import (
     effect_of,
     floor_of,
@@ -20,7 +21,6 @@ from tare.analysis.sentences import (
     verdict_word,
 )
 from tare.analysis.why.layers import LayerCost, Waterfall
-from tare.analysis.work import Place
 from tare.base.text import effect_text, quantity_text, safe_text, share_text
 from tare.records.model import grouped
 from tare.report.evidence import ReportRow, place_of

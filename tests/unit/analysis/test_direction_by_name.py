@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tare.analysis.model import direction_of, kind_of
+from tare.analysis.directions import direction_of, kind_of
 from tare.analysis.sentences import verdict_word
 from tare.analysis.weighing import weigh_table
 from tare.base.errors import StudyError

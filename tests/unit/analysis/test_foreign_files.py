@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from tare.analysis.foreign import recognised
+from tare.analysis.tables.foreign import recognised
 from tare.base.errors import StudyError
 from tare.cli import tare
 

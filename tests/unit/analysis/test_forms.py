@@ -12,7 +12,7 @@ import pytest
 
 import tare.papers
 from tare.analysis.answer import sentences_of
-from tare.analysis.forms import FORMS
+from tare.analysis.questions.forms import FORMS
 from tare.analysis.weighing import weigh
 from tare.base.declare import before
 from tare.records.model import Record, is_usable

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tare.analysis.foreign import recognised
+from tare.analysis.tables.foreign import recognised
 from tare.cli import tare
 
 BEGAN_NS = 1_760_000_000_000_000_000
@@ -233,7 +233,7 @@ def test_a_reader_of_another_package_is_asked(tmp_path: Path, monkeypatch: pytes
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[tare.importers]\ntheirs = their_reader:read\n")
     (tmp_path / "site" / "their_reader.py").write_text(
-        "from tare.analysis.foreign import Foreign\n"
+        "from tare.analysis.tables.foreign import Foreign\n"
         "def read(path):\n"
         "    if path.suffix == '.theirs':\n"
         "        rows = [{'benchmark': path.stem, 'time_s': line} for line in path.read_text().split()[1:]]\n"

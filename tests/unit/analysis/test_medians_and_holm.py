@@ -13,22 +13,18 @@ import numpy as np
 import pytest
 from scipy import stats as reference
 
-from tare.analysis import statistics
 from tare.analysis.estimators import mann_whitney, paired_t, signed_rank, welch_t, wider
-from tare.analysis.statistics import (
-    NormalNull,
-    PairDifferences,
-    WalshAverages,
+from tare.analysis.numeric import ranks
+from tare.analysis.numeric.medians import (
     floats,
     holm_levels,
-    mann_whitney_null,
     median_estimate,
     median_ranks,
     outliers,
     ratio_of_medians,
-    signed_rank_null,
     variation,
 )
+from tare.analysis.numeric.ranks import NormalNull, PairDifferences, WalshAverages, mann_whitney_null, signed_rank_null
 
 
 def test_the_interval_of_a_median_of_six_is_its_extremes_at_96_9_percent():
@@ -213,7 +209,7 @@ LISTS = {"averages": lambda: WalshAverages(VALUES), "differences": lambda: PairD
 @pytest.mark.parametrize("make", LISTS.values(), ids=LISTS.keys())
 def test_a_list_that_is_too_long_to_write_out_has_the_same_entries(make, monkeypatch):
     written = make()
-    monkeypatch.setattr(statistics, "WRITTEN_OUT", 0)
+    monkeypatch.setattr(ranks, "WRITTEN_OUT", 0)
     searched = make()
 
     for k in range(written.size):
@@ -225,19 +221,19 @@ def test_a_list_that_is_too_long_to_write_out_has_the_same_entries(make, monkeyp
 
 
 def test_a_tie_at_zero_stays_exactly_zero_in_a_long_list(monkeypatch):
-    monkeypatch.setattr(statistics, "WRITTEN_OUT", 0)
+    monkeypatch.setattr(ranks, "WRITTEN_OUT", 0)
 
     assert WalshAverages(np.array([-0.25, 0.0, 0.0, 0.0, 0.25])).kth(7) == 0.0
 
 
 def test_a_list_of_equal_values_has_that_value_everywhere(monkeypatch):
-    monkeypatch.setattr(statistics, "WRITTEN_OUT", 0)
+    monkeypatch.setattr(ranks, "WRITTEN_OUT", 0)
 
     assert {WalshAverages(np.full(5, 0.5)).kth(k) for k in range(15)} == {0.5}
 
 
 def test_the_approximation_counts_half_a_step_further_as_the_exact_distribution_does():
-    n = statistics.EXACT_BLOCKS
+    n = ranks.EXACT_BLOCKS
     approximate = NormalNull(n * (n + 1) / 4, (n * (n + 1) * (2 * n + 1) / 24) ** 0.5)
 
     assert approximate.at_most(n * (n + 1) // 4) == pytest.approx(

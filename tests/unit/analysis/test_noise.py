@@ -20,7 +20,7 @@ from tare.analysis.noise import (
     reached,
     throttled,
 )
-from tare.analysis.statistics import mann_whitney_null, signed_rank_null
+from tare.analysis.numeric.ranks import mann_whitney_null, signed_rank_null
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
 from tare.report.export import gate

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from paper_results import write_store
+from tare.analysis.questions.step_parts import stall_parts
 from tare.analysis.resources.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
-from tare.analysis.weighing import stall_parts
 from tare.base.errors import StudyError
 from tare.records.model import Record, TrialRow
 from tare.report.text.analyse import anatomy_text

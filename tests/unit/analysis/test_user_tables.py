@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from analysis_figures import FakeStore, record, weighed_records
 from some_records import because
 from tare.analysis.model import Comparison
-from tare.analysis.table import exported_trials, numeric_columns, read_table, rows_to_compare
+from tare.analysis.tables.table import exported_trials, numeric_columns, read_table, rows_to_compare
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.cli import tare
@@ -94,7 +94,7 @@ def test_a_plain_csv_is_cut_as_the_standard_library_reads_it(tmp_path, monkeypat
             return str(error).replace(path.name, "")
 
     found = columns(written(tmp_path, "one.csv", text))
-    monkeypatch.setattr("tare.analysis.table._plain_columns", lambda *_: None)
+    monkeypatch.setattr("tare.analysis.tables.table._plain_columns", lambda *_: None)
     assert columns(written(tmp_path, "two.csv", text)) == found
 
 

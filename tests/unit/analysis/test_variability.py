@@ -7,17 +7,10 @@ import numpy as np
 import pytest
 
 from some_records import draft
-from tare.analysis.statistics import nested, variances
-from tare.analysis.variability import (
-    NestedValue,
-    cheapest,
-    epoch_medians,
-    half_width,
-    plans,
-    store_samples,
-    table_samples,
-    variability,
-)
+from tare.analysis.numeric.nested import nested, variances
+from tare.analysis.variability.findings import variability
+from tare.analysis.variability.repeats import cheapest, half_width, plans
+from tare.analysis.variability.samples import NestedValue, epoch_medians, store_samples, table_samples
 from tare.base.errors import StudyError
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store

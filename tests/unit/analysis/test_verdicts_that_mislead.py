@@ -15,9 +15,9 @@ from some_records import because
 from tare.analysis import sentences
 from tare.analysis.answer import weighing_json
 from tare.analysis.compare import more_far_off
-from tare.analysis.model import direction_of
+from tare.analysis.directions import direction_of
 from tare.analysis.sentences import contrast_sentence, interaction_sentence, verdict_word
-from tare.analysis.table import with_error_rates
+from tare.analysis.tables.table import with_error_rates
 from tare.analysis.weighing import is_enough, weigh, weigh_table
 from tare.analysis.work import _kind, is_counted, is_per_step, need_like_work, per_sample, samples_of, unlike_work
 from tare.base.errors import StudyError

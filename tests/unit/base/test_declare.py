@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from golden_files import FOLDER
-from tare.analysis.model import Direction, direction_of, kind_of
+from tare.analysis.directions import Direction, direction_of, kind_of
 from tare.base import declare
 from tare.base.declare import Declared, before, learn, learnt
 from tare.base.text import has_unit, metric_name, quantity_text

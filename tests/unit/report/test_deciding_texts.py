@@ -7,7 +7,8 @@ from tare.analysis.choose.candidates import Job, Limit
 from tare.analysis.choose.front import pareto
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.resources.pipeline import anatomy
-from tare.analysis.variability import NestedValue, variability
+from tare.analysis.variability.findings import variability
+from tare.analysis.variability.samples import NestedValue
 from tare.base.columns import display_width
 from tare.records.model import TrialRow
 from tare.report.text.analyse import anatomy_text, variability_text

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import some_weighings as some
 from hostile import PAYLOADS, hostile_sample
 from pretended_run import new_store, run
-from tare.analysis.table import FORMULA, exported_trials
+from tare.analysis.tables.table import FORMULA, exported_trials
 from tare.cli import tare
 from tare.report.export import as_csv, as_latex, as_markdown, write_parquet
 from tare.report.html import Page, page

@@ -12,8 +12,9 @@ import numpy as np
 
 from tare.analysis.choose.configurations import NAMES, Column, Configuration, Standing, column_for, settings_text
 from tare.analysis.model import Estimate, Finding
+from tare.analysis.numeric.distributions import normal_cdf, normal_quantile, t_cdf
+from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
 from tare.analysis.observations import Setting, columns_of, number, observations
-from tare.analysis.statistics import FLOOR, Floats, median_estimate, normal_cdf, normal_quantile, t_cdf
 from tare.base.declare import Role
 from tare.base.errors import StudyError, unknown_name
 from tare.records.model import TrialRow, grouped

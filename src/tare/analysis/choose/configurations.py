@@ -14,12 +14,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from tare.analysis.cells import few_runs, fixed_in_rounds
+from tare.analysis.directions import direction_of
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.labels import Namer, is_of_store, name_words, setting_words
-from tare.analysis.model import Estimate, Measurement, direction_of
+from tare.analysis.model import Estimate, Measurement
+from tare.analysis.numeric.medians import ALPHA, FLOOR, Floats
 from tare.analysis.observations import Setting, number, setting_column
-from tare.analysis.statistics import ALPHA, FLOOR, Floats
-from tare.analysis.table import Table, read_table, run_order
+from tare.analysis.tables.table import Table, read_table, run_order
 from tare.analysis.work import MODELS
 from tare.base.declare import Role, before
 from tare.base.errors import StudyError, unknown_name

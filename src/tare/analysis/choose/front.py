@@ -34,9 +34,9 @@ from tare.analysis.choose.configurations import (
     told_apart,
 )
 from tare.analysis.model import Estimate
+from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
 from tare.analysis.observations import Setting
-from tare.analysis.statistics import FLOOR, Floats, median_estimate
-from tare.analysis.table import Table, read_table
+from tare.analysis.tables.table import Table, read_table
 from tare.analysis.work import unlike_work
 from tare.base.errors import StudyError
 from tare.records.model import TrialRow, grouped

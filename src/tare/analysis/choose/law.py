@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tare.analysis.statistics import normal_quantile, t_quantile
+from tare.analysis.numeric.distributions import normal_quantile, t_quantile
 
 # How time and power follow from the resources of a training step.
 #

@@ -20,9 +20,9 @@ from tare.analysis.choose.law import LEVEL, Array
 from tare.analysis.choose.modes import Mode, mode_of
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
+from tare.analysis.numeric.distributions import t_quantile
 from tare.analysis.observations import NOTHING_USABLE, records_of, table_observations, usable_attempts
-from tare.analysis.statistics import t_quantile
-from tare.analysis.table import read_table
+from tare.analysis.tables.table import read_table
 from tare.base.errors import StudyError, unknown_name
 from tare.records.model import grouped, varied
 from tare.records.schema import is_store

@@ -44,8 +44,8 @@ from tare.analysis.choose.configurations import (
 )
 from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate, Finding
+from tare.analysis.numeric.medians import FLOOR
 from tare.analysis.observations import Setting
-from tare.analysis.statistics import FLOOR
 from tare.records.model import TrialRow, grouped
 
 NEARLY = 0.05  # within this share of the best is as good as the best

@@ -19,6 +19,7 @@ import numpy as np
 
 from tare.analysis.cells import Cells
 from tare.analysis.compare import word
+from tare.analysis.directions import rises_when_faster
 from tare.analysis.estimators import Sides, line_up
 from tare.analysis.fleet.random_effects import (
     FEWEST,
@@ -37,9 +38,10 @@ from tare.analysis.fleet.random_effects import (
     scatter,
     shrunk,
 )
-from tare.analysis.model import Estimate, rises_when_faster
+from tare.analysis.model import Estimate
+from tare.analysis.numeric.distributions import t_cdf, t_quantile
+from tare.analysis.numeric.medians import ALPHA, FLOOR, Floats, holm_levels
 from tare.analysis.selection import measurements
-from tare.analysis.statistics import ALPHA, FLOOR, Floats, holm_levels, t_cdf, t_quantile
 from tare.records.model import TrialRow, grouped
 
 MEAN = "random effects: Paule-Mandel, Hartung-Knapp interval over devices"

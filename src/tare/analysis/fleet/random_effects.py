@@ -33,7 +33,9 @@ import numpy as np
 
 from tare.analysis.estimators import Shift, Sides, StudentShift, paired_shift, signed_rank
 from tare.analysis.model import Estimate, Word
-from tare.analysis.statistics import FLOOR, Floats, nested, normal_quantile, possible_variances, t_quantile, variances
+from tare.analysis.numeric.distributions import normal_quantile, t_quantile
+from tare.analysis.numeric.medians import FLOOR, Floats
+from tare.analysis.numeric.nested import nested, possible_variances, variances
 from tare.base.errors import ObstacleError
 from tare.base.installed import pip_install
 from tare.records.model import TrialRow, collected

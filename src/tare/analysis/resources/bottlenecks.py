@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 from tare.analysis.cells import far_from_block
 from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Estimate
+from tare.analysis.numeric.medians import median_estimate
 from tare.analysis.selection import FIRST_TOKEN, GOAL_RATE, SHORT_TAIL, TAIL
-from tare.analysis.statistics import median_estimate
 from tare.base.declare import Group, Role
 from tare.base.rulings import Ruling
 from tare.base.text import share_text, time_text

@@ -35,6 +35,7 @@ from tare.analysis.cells import Cells
 from tare.analysis.contrast import contrasts
 from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
 from tare.analysis.model import Comparison, Estimate
+from tare.analysis.numeric.medians import ALPHA, FLOOR, Floats, floats, median_estimate
 from tare.analysis.observations import (
     BASELOAD,
     ENERGY,
@@ -52,7 +53,6 @@ from tare.analysis.observations import (
     with_baseload,
 )
 from tare.analysis.selection import Request, request, select
-from tare.analysis.statistics import ALPHA, FLOOR, Floats, floats, median_estimate
 from tare.analysis.work import samples_of
 from tare.base.declare import Role
 from tare.base.errors import StudyError

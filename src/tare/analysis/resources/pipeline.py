@@ -24,9 +24,9 @@ from tare.analysis.choose.configurations import Column, column_for, need_column,
 from tare.analysis.compare import Contest, judge
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
+from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
 from tare.analysis.observations import Setting, columns_of, observations
 from tare.analysis.resources.bottlenecks import binds as gpu_binds
-from tare.analysis.statistics import FLOOR, Floats, median_estimate
 from tare.base.declare import Group, Role
 from tare.base.errors import StudyError
 from tare.records.model import TrialRow, grouped

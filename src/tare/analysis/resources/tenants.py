@@ -13,8 +13,8 @@ import numpy as np
 from tare.analysis.compare import compare
 from tare.analysis.labels import distinguishing, make_labels
 from tare.analysis.model import Comparison, Estimate, Measurement
+from tare.analysis.numeric.medians import median_estimate
 from tare.analysis.selection import block_of, blocks_reach_s
-from tare.analysis.statistics import median_estimate
 from tare.base.declare import Role
 from tare.base.errors import StudyError
 from tare.records.model import Record, counted_attempts, grouped, is_usable, started_s

@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from tare.analysis.compare import Contest, judge
+from tare.analysis.directions import direction_of
 from tare.analysis.labels import text
-from tare.analysis.model import Comparison, Difference, Measurement, direction_of
+from tare.analysis.model import Comparison, Difference, Measurement
+from tare.analysis.numeric.medians import median_estimate
 from tare.analysis.parity import differences, flat
 from tare.analysis.selection import without_throttled_alone
-from tare.analysis.statistics import median_estimate
 from tare.analysis.why.layers import Moved, moved
 from tare.analysis.why.proof import Share, Table, Timed, level_of
 from tare.base.command_words import script_and_options

@@ -10,8 +10,8 @@ from typing import Any
 
 from tare.analysis.compare import Contest, Floor, judge, largest_floor, noise_floor
 from tare.analysis.model import Comparison, Measurement
+from tare.analysis.numeric.medians import FLOOR, median_estimate
 from tare.analysis.selection import pick_metric, without_throttled_alone
-from tare.analysis.statistics import FLOOR, median_estimate
 from tare.base.declare import STEP
 from tare.base.errors import StudyError, TareError
 from tare.base.text import unit_of

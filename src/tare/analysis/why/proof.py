@@ -23,8 +23,10 @@ from functools import cached_property
 import numpy as np
 
 from tare.analysis.compare import word
-from tare.analysis.model import Comparison, direction_of
-from tare.analysis.statistics import median_estimate, t_quantile
+from tare.analysis.directions import direction_of
+from tare.analysis.model import Comparison
+from tare.analysis.numeric.distributions import t_quantile
+from tare.analysis.numeric.medians import median_estimate
 from tare.base.declare import STEP
 
 WRONG = 0.02  # how often any of the intervals of one question may miss the truth

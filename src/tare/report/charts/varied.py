@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
+from tare.analysis.numeric.medians import median_estimate
 from tare.analysis.observations import ENERGY, POWER
 from tare.analysis.resources.bottlenecks import FEWEST_RATES, GOODPUT, RATE, at_rate, knee, knee_sentence
 from tare.analysis.selection import MEDIAN_STEP, RUN, SHORT_TAIL, TAIL
-from tare.analysis.statistics import median_estimate
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, grouped, varied
 from tare.report.evidence import ReportData

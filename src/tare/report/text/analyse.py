@@ -14,7 +14,7 @@ from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDiffe
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.resources.tenants import Sharing
 from tare.analysis.sentences import contrast_sentence, effect_of, interval_of, verdict_phrase
-from tare.analysis.variability import Variability
+from tare.analysis.variability.findings import Variability
 from tare.base.columns import wrap
 from tare.base.declare import Role
 from tare.base.sides import Neighbours

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from tare.analysis.choose.configurations import assignments, mixed_notes
 from tare.analysis.choose.front import _on_front, front_of_singles, on_front, pareto
 from tare.analysis.observations import table_observations
-from tare.analysis.table import Table
+from tare.analysis.tables.table import Table
 from tare.base.errors import StudyError
 from tare.cli import tare as verbs
 from tare.records.model import TrialRow

@@ -22,10 +22,10 @@ from warnings import catch_warnings
 
 import numpy as np
 
+from tare.analysis.directions import words_of
 from tare.analysis.estimators import check_span
-from tare.analysis.foreign import Foreign, recognised, together
-from tare.analysis.model import words_of
-from tare.analysis.statistics import Floats
+from tare.analysis.numeric.medians import Floats
+from tare.analysis.tables.foreign import Foreign, recognised, together
 from tare.base.errors import NoSuchInput, StoreError, StudyError, unknown_name
 from tare.records.model import Record, State, TrialRow
 

@@ -16,14 +16,16 @@ from typing import Any
 from tare.analysis.answer import is_plural, range_text, several_sentences, some_names
 from tare.analysis.compare import contests, judge
 from tare.analysis.contrast import contrasts
+from tare.analysis.directions import direction_of
 from tare.analysis.hidden import withhold
-from tare.analysis.model import Comparison, Estimate, Weighing, direction_of
+from tare.analysis.model import Comparison, Estimate, Weighing
+from tare.analysis.numeric.medians import median_estimate
 from tare.analysis.observations import record_observations
 from tare.analysis.outside import contradicted, held_to_it
+from tare.analysis.questions.jobs import places_of
 from tare.analysis.selection import Request, Selection, blocks_reach_s, measurements, select, why_not
 from tare.analysis.sentences import figures_of, sign_within
-from tare.analysis.statistics import median_estimate
-from tare.analysis.work import like_work, places_of
+from tare.analysis.work import like_work
 from tare.base.errors import StudyError
 from tare.base.text import count_text, estimate_texts, metric_name, safe_text, share_text
 from tare.records.model import Record, grouped, is_usable, varied

@@ -1,154 +1,22 @@
-"""All about how a figure varies, as one answer.
-
-How much a figure varies, and where that comes from: epochs, trials, days, devices.
-
-samples      rows in (a table's, or the epochs of a store's trials), one sample each, with where it belongs
-components   the variance of each level, by the analysis of variance of nested groups
-drift        whether the figure moves over the epochs of a trial, or over the hours of a study
-enough       how many trials and epochs a given half-width takes
-study        all of it, as one answer
-"""
+"""How much a figure varies, where that comes from, whether it drifts, and how many repeats are enough."""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tare.analysis.labels import Labels, distinguishing, make_labels
 from tare.analysis.model import Estimate
-from tare.analysis.observations import NOTHING_USABLE, figure_column, records_of, usable_attempts
-from tare.analysis.statistics import (
-    FLOOR,
-    Floats,
-    Nested,
-    median_estimate,
-    nested,
-    normal_quantile,
-    possible_variances,
-    t_quantile,
-    variances,
-)
-from tare.analysis.table import Table, label_column, read_table
-from tare.base.declare import Role, before
-from tare.base.errors import StudyError, unknown_name
-from tare.records.intervals import Marks, intervals
-from tare.records.model import DEVICE, TYPE, Record, device_of, grouped, started_s, varied
-from tare.records.store import Store
-
-PER_EPOCH = {before().marks[mark]: mark for mark in ("step", "fetch", "compute", "copy")}
-
-
-@dataclass(frozen=True, slots=True)
-class NestedValue:
-    """One value, positive, and the groups that it lies in; None where the source does not say."""
-
-    value: float
-    cell: str  # its configuration: samples of different ones are never compared
-    device: str | None = None
-    day: str | None = None
-    trial: str | None = None
-    epoch: float | None = None  # its number within the trial
-    when_s: float | None = None
-
-
-def table_samples(
-    path: Path,
-    value: str,
-    *,
-    settings: Sequence[str] = (),
-    epoch: str | None = None,
-    trial: str | None = None,
-    device: str | None = None,
-    day: str | None = None,
-) -> list[NestedValue]:
-    """One sample a row that has the figure."""
-    table = read_table(path)
-    values = figure_column(table, value)
-    cells = zip(*(label_column(table, name) for name in settings), strict=True) if settings else [()] * len(table)
-    epochs = [None] * len(table) if epoch is None else figure_column(table, epoch)
-    devices, days, trials = (_labels(table, name) for name in (device, day, trial))
-    made = []
-    for place, (figure, cell) in enumerate(zip(values, cells, strict=True)):
-        if figure is None:
-            continue
-        if figure <= 0:
-            raise table.error(place + 1, value, f"{figure:g} cannot be compared; values must be more than zero.")
-        made.append(NestedValue(figure, ", ".join(cell), devices[place], days[place], trials[place], epochs[place]))
-    if not made:
-        raise StudyError(f"{path}: column {value!r} has no figure in any row.")
-    return made
-
-
-def store_samples(
-    root: Path, metric: str = Role.STEP_MEDIAN.metric, settings: Sequence[str] | None = None
-) -> list[NestedValue]:
-    """One sample an epoch of each usable trial, where its marks have epochs, else one a trial."""
-    with Store.open(root) as store:
-        records = [record for record in usable_attempts(records_of(store), [metric]) if metric in record.compared]
-        if not records:
-            usable = usable_attempts(records_of(store), [])
-            if any(metric in record.metrics for record in usable):
-                raise StudyError(
-                    f"{root}: {metric} of these trials is not compared: they were traced, which costs time."
-                )
-            known = sorted({name for record in usable for name in record.compared})
-            raise StudyError(f"{root}: {unknown_name('figure', metric, known) if known else NOTHING_USABLE}")
-        names = list(settings) if settings is not None else _configuration_names(records)
-        several = [record.settings for record in records]
-        cells = make_labels(several, distinguishing(several, names))
-        return [sample for record in records for sample in _of_record(store, record, metric, cells)]
-
-
-def _configuration_names(records: Sequence[Record]) -> list[str]:
-    """What makes a configuration: all that varies, but the device of a fleet, which is a level of its own."""
-    types = {str(record.settings.get(TYPE)) for record in records}
-    names = [name for name in varied([record.settings for record in records]) if name not in (DEVICE, TYPE)]
-    return [*names, *([TYPE] if len(types) > 1 else [])]
-
-
-def epoch_medians(marks: Marks, mark: str) -> list[tuple[float, float]]:
-    """(number of the epoch, median seconds of this interval in it), from a trial's marks."""
-    return [(number, float(np.median(inside))) for number, inside in _by_epoch(marks, mark)]
-
-
-def epoch_means(marks: Marks, mark: str) -> list[tuple[float, float]]:
-    """The same with means: what an epoch takes, a stall in every fourth step with it."""
-    return [(number, float(np.mean(inside))) for number, inside in _by_epoch(marks, mark)]
-
-
-def _by_epoch(marks: Marks, mark: str) -> Iterator[tuple[float, Floats]]:
-    found, epochs = intervals(marks, mark).of_steps(), intervals(marks, "epoch")
-    spans = sorted(zip(epochs.begin_ns.tolist(), epochs.end_ns.tolist(), strict=True))
-    for number, (start_ns, end_ns) in enumerate(spans):
-        inside = found.seconds[(start_ns <= found.begin_ns) & (found.begin_ns < end_ns)]
-        if len(inside):
-            yield float(number), inside
-
-
-def _of_record(store: Store, record: Record, metric: str, cells: Labels) -> list[NestedValue]:
-    cell = str(cells.words(record.settings))
-    when = started_s(record)
-    day = None if when is None else datetime.fromtimestamp(when, UTC).date().isoformat()
-    epochs = epoch_medians(store.marks(record.trial, record.attempt), PER_EPOCH[metric]) if metric in PER_EPOCH else []
-    found: list[tuple[float | None, float]] = [(number, value) for number, value in epochs if value > 0]
-    if len(found) < 2:
-        found = [(None, record.metrics[metric])]
-    return [
-        NestedValue(value, cell, device_of(record), day, record.trial, number, when)
-        for number, value in found
-        if value > 0
-    ]
-
-
-def _labels(table: Table, name: str | None) -> Sequence[str | None]:
-    return [None] * len(table) if name is None else label_column(table, name)
+from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
+from tare.analysis.numeric.nested import Nested, nested, possible_variances, variances
+from tare.analysis.variability.drift import over_epochs, over_time
+from tare.analysis.variability.repeats import Plan, cheapest, plans
+from tare.analysis.variability.samples import NestedValue
+from tare.base.errors import StudyError
+from tare.records.model import grouped
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,114 +52,6 @@ def _where(sample: NestedValue, several_devices: bool) -> str:
     epoch = f"epoch {sample.epoch:g}" if sample.epoch is not None else None
     trial = f"trial {sample.trial}" if sample.trial is not None else None
     return ", ".join(part for part in (sample.cell, device, sample.day, trial, epoch) if part) or "a row"
-
-
-EPOCHS = (1, 2, 3, 5, 10, 20)
-MOST_TRIALS = 1_000
-FEWEST_TRIALS = 2  # one trial says nothing about the next
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """So many trials, each with so many epochs after its first, and the half-width that they give."""
-
-    trials: int
-    epochs: int
-    half_width: float
-
-
-def half_width(trial_deviation: float, epoch_deviation: float, trials: int, epochs: int) -> float:
-    """Of the 95 % interval of the mean over trials (Student's t)."""
-    error = math.sqrt((trial_deviation**2 + epoch_deviation**2 / epochs) / trials)
-    return t_quantile(trials - 1, 0.975) * error
-
-
-def plans(trial_deviation: float, epoch_deviation: float, target: float) -> list[Plan]:
-    """The fewest trials for each number of epochs; more epochs are listed only where they save trials."""
-    epochs = EPOCHS if epoch_deviation > 0 else (1,)
-    found: list[Plan] = []
-    for each in epochs:
-        trials = _fewest(trial_deviation, epoch_deviation, each, target)
-        if trials is not None and (not found or trials < found[-1].trials):
-            found.append(Plan(trials, each, half_width(trial_deviation, epoch_deviation, trials, each)))
-    return found
-
-
-def cheapest(found: Sequence[Plan]) -> Plan | None:
-    """The fewest epochs in all; each trial also pays for its first epoch, which is kept apart."""
-    return min(found, key=lambda plan: (plan.trials * (plan.epochs + 1), plan.trials), default=None)
-
-
-def _fewest(trial_deviation: float, epoch_deviation: float, epochs: int, target: float) -> int | None:
-    def enough(trials: int) -> bool:  # the half-width falls with every trial
-        return half_width(trial_deviation, epoch_deviation, trials, epochs) <= target
-
-    found = FEWEST_TRIALS + bisect_left(range(FEWEST_TRIALS, MOST_TRIALS + 1), True, key=enough)
-    return found if found <= MOST_TRIALS else None
-
-
-MOST_POINTS = 1_000  # of one series: pairs grow with the square
-FEWEST_POINTS = 3
-
-
-def over_epochs(trials: Mapping[str, Sequence[NestedValue]]) -> Estimate | None:
-    """The share by which a trial's last epoch lies above its first, by its slope; the median over trials."""
-    changes = [
-        change
-        for samples in trials.values()
-        if (change := _change([(s.epoch, s.value) for s in samples if s.epoch is not None])) is not None
-    ]
-    return median_estimate(changes) if changes else None
-
-
-def over_time(samples: Sequence[NestedValue]) -> Estimate | None:
-    """The share by which the figure grows from the study's start to its end, each cell against its own median.
-
-    Its interval is Sen's, from the ranks of the slopes.
-    """
-    timed = [sample for sample in samples if sample.when_s is not None]
-    cells = grouped(timed, lambda sample: sample.cell)
-    centres = {cell: float(np.median([each.value for each in members])) for cell, members in cells.items()}
-    points = _thinned([(s.when_s or 0.0, float(np.log(s.value / centres[s.cell]))) for s in timed])
-    slopes = _slopes(points)
-    if slopes is None:
-        return None
-    times = [when for when, _ in points]
-    span, n = max(times) - min(times), len(points)
-    spread = -normal_quantile(0.025) * np.sqrt(n * (n - 1) * (2 * n + 5) / 18)
-    low, high = ((len(slopes) - spread) / 2, (len(slopes) + spread) / 2 + 1)
-    value = float(np.expm1(np.median(slopes) * span))
-    method = "median of slopes (Theil, Sen)"
-    if low < 1 or high > len(slopes):
-        return Estimate(value, None, None, n, f"{method}; {n} trials are too few for an interval")
-    ordered = np.sort(slopes)
-    ends = [float(np.expm1(ordered[int(place) - 1] * span)) for place in (low, high)]
-    return Estimate(value, ends[0], ends[1], n, method)
-
-
-def _change(points: Sequence[tuple[float, float]]) -> float | None:
-    """From the first to the last, by the slope of the logs."""
-    thin = _thinned([(when, float(np.log(value))) for when, value in points])
-    slopes = _slopes(thin)
-    if slopes is None:
-        return None
-    times = [when for when, _ in thin]
-    return float(np.expm1(np.median(slopes) * (max(times) - min(times))))
-
-
-def _slopes(points: Sequence[tuple[float, float]]) -> Floats | None:
-    if len(points) < FEWEST_POINTS:
-        return None
-    times, values = np.array(points, dtype=np.float64).T
-    later, earlier = np.triu_indices(len(points), 1)[::-1]
-    apart = times[later] - times[earlier]
-    known = apart != 0
-    return (values[later] - values[earlier])[known] / apart[known] if known.any() else None
-
-
-def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Evenly thinned, so that a long series costs no more than a thousand points."""
-    return list(points[:: max(1, -(-len(points) // MOST_POINTS))])
 
 
 DRAWS = 9_999
@@ -513,6 +273,3 @@ def _device_notes(device: float | None) -> list[str]:
     if not device:
         return []
     return [f"That is for one device; others differ from it by about {device * 100:.1f} %, whatever is repeated on it."]
-
-
-__all__ = ["NestedValue", "Plan", "Variability", "store_samples", "table_samples", "variability"]

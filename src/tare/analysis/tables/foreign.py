@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tare.analysis import load_generators
+from tare.analysis.tables import load_generators
 from tare.base.errors import StudyError
 from tare.records.schema import STORE_FILE
 

@@ -1,0 +1,1 @@
+"""Statistics that know nothing of stores: medians, distributions, rank statistics, components of variance."""

@@ -1,0 +1,1 @@
+"""How much a figure varies, and where that comes from."""
