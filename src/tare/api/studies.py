@@ -30,7 +30,7 @@ _RUNNER = "call.py"
 _EVERY_SHELLS = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "HOSTNAME"})
 
 
-USUAL_S = 90  # a weighing begins no further block past the seventh that would end later
+USUAL_S = 90  # a weighing begins no further block past the sixth that would end later
 
 
 def weigh(
@@ -263,13 +263,14 @@ def weigh_study(
 ) -> Written:  # fmt: skip
     """The study that a weighing is: blocks until the interval is narrow, or as many as requested.
 
-    `seconds`: when it ends, whatever it has by then; None: blocks past the seventh end after `USUAL_S`.
+    `seconds`: when it ends, whatever it has by then; None: blocks past the sixth end after `USUAL_S`.
     """
     from tare.studies.load import from_plain
+    from tare.studies.model import ENOUGH_REPEATS, MOST_REPEATS
 
     limit = {"more_within": f"{USUAL_S} s"} if seconds is None else {"within": f"{seconds} s"}
     if repeat is None:
-        rule = {"min": 7, "max": 20, "until": margin / 2, **limit}
+        rule = {"min": ENOUGH_REPEATS, "max": MOST_REPEATS, "until": margin / 2, **limit}
     else:
         rule = {"min": repeat, "max": repeat, **({} if seconds is None else limit)}
     return from_plain(

@@ -361,7 +361,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 @click.option("--workload", metavar="NAME", help="A built-in workload: see `tare list workloads`.  [default: lenet5]")
 @python_option
 @click.option(
-    "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 7 to 20, by the noise]"
+    "--repeat", type=click.IntRange(1, 1000), help="Exactly so many blocks.  [default: 6 to 20, by the noise]"
 )
 @margin_option("5%")
 @click.option(
@@ -373,7 +373,7 @@ def _load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, 
 @click.option(
     "--seconds",
     type=click.IntRange(1),
-    help=f"Start no block, after the first, that would exceed this.  [default: {USUAL_S}, after the seventh block]",
+    help=f"Start no block, after the first, that would exceed this.  [default: {USUAL_S}, after the sixth block]",
 )
 @steps_option
 @minutes_option
