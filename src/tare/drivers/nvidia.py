@@ -27,6 +27,7 @@ DRIVER = "/proc/driver/nvidia/version"
 
 GRAPHICS, MEMORY = 0, 2  # nvmlClockType_t
 _DIE = 0  # nvmlTemperatureSensors_t
+_EXCLUSIVE = (1, 3)  # nvmlComputeMode_t: one thread, one process
 
 # Field ids of nvmlDeviceGetFieldValues: they never change, and an old pynvml has no name for the newer ones.
 POWER_INSTANT = 186
@@ -96,6 +97,15 @@ class Gpu:
     def memory_used_bytes(self) -> float | None:
         found = self._ask("nvmlDeviceGetMemoryInfo")
         return None if found is None else float(found.used)
+
+    def memory_bytes(self) -> tuple[float, float] | None:
+        """Used by all processes, and in all."""
+        found = self._ask("nvmlDeviceGetMemoryInfo")
+        return None if found is None else (float(found.used), float(found.total))
+
+    def is_exclusive(self) -> bool:
+        """Whether its compute mode allows one process at a time, or one thread."""
+        return self._ask("nvmlDeviceGetComputeMode") in _EXCLUSIVE
 
     def temperature_c(self) -> float | None:
         return _scaled(self._ask("nvmlDeviceGetTemperature", _DIE), 1)
@@ -206,6 +216,13 @@ def gpus(host: Host) -> list[Gpu]:
     if count == 0:
         raise TareError("NVIDIA's driver is here, but it has no GPU")
     return [Gpu(library, index) for index in range(count)]
+
+
+def serves_many_processes(host: Host) -> bool:
+    """Whether the control daemon of NVIDIA's Multi-Process Service runs, whose server computes for all processes."""
+    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    pid = text_of(host, f"{folder}/nvidia-cuda-mps-control.pid")
+    return bool(pid) and (text_of(host, f"/proc/{pid}/comm") or "").startswith("nvidia-cuda-mps")
 
 
 def trouble(host: Host) -> str | None:

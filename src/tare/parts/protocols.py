@@ -146,6 +146,8 @@ class Platform(Part):
 
     tried: ClassVar[int | None] = None
     """Its place among the platforms that are tried where none is named; None: only where it is named."""
+    why_no_turns: ClassVar[str | None] = "cannot be stopped in between"
+    """Why what runs in it cannot take turns with another side, after its name; None: it can."""
 
     @classmethod
     def for_run(cls, host: Host) -> AbstractContextManager[str | None]:

@@ -11,22 +11,26 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Protocol, Self
 
+from tare.base.errors import TareError
 from tare.base.host import Host, OwnDevice
 from tare.base.text import count_text
 from tare.drivers.cgroups.job import GroupPlatform
 from tare.drivers.cgroups.limits import Limits
 from tare.drivers.cgroups.tree import is_there
-from tare.drivers.containers.place import Container
-from tare.parts.protocols import Recorder
+from tare.drivers.nvidia import Gpu, gpus, serves_many_processes
+from tare.parts.protocols import Platform, Recorder
 from tare.plan.matrix import Cell, Trial
 from tare.studies.model import Study
 
 HOLDS = "holds"  # of a rehearsal: its program held when a step had ended
 OTHER_THREADS = "other_threads"  # of a rehearsal: cores that all its threads but the busiest kept busy in its steps
 CHOOSES_CORES = "chooses_cores"  # of a rehearsal: its program, or what starts it, set a CPU affinity
+HELD_AT = "held_at"  # of a rehearsal: so many steps had ended when its program held for the last time
+LISTENS_ON = "listens_on"  # of a rehearsal: TCP ports that its program listens on, and that it chose itself
 WAITS_EACH_STEP = ("torch_train", "finetune")  # with `timing: sync`: a GPU's work is done when a step's marks say so
 LEAST_TURN_S, LEAST_STEPS, LEAST_TURNS = 0.1, 20, 4
 PERIODS_S = 2.0  # of a turn under a CPU quota or an I/O limit: twenty periods, or what is saved in a wait is spent
@@ -36,11 +40,12 @@ LEFT_SHARE = 0.05  # of the steps of a program that does not say how many it doe
 ONE_CORE = 1.1  # CPU time over time: more is a second busy thread
 MOST_BESIDE = 0.1  # cores: less beside the busiest thread is no second busy one
 MOST_MEMORY = 0.9  # of what is available, for all sides at once
+MOST_SIDES = 6  # in turns at once: with more, the turns of two of them lie too far apart to share what drifts
+USES_GPU_BYTES = 64 << 20  # of GPU memory: a process that computes there takes several times as much
 TRIAL_S = 0.7  # of a trial beside its program
 START_SHARE = 0.2  # of a pair's time: what starting both sides at once saves, where it is worth that
 FOLLOWING = ("workload.argv", "workload.label")  # of a command: they hold the level that is compared
 _CONTROLS = ("page_cache", "dirty", "storage")  # what they set is used up, or shared, by whoever runs first
-_OWN_KERNEL = ("gvisor",)  # a container whose programs run on a kernel of its own, with its own timers
 _ENERGY = ("power_", "external")
 
 
@@ -136,9 +141,11 @@ def _obstacles(study: Study, cells: Sequence[Cell], host: Host) -> Iterator[str]
         yield "a setting of the whole device is compared"
     if (study.compare.metric or "").startswith(("energy", "power")):
         yield "energy is compared"
-    sizes = set(Counter(_beside_compared(study, cell) for cell in cells).values())
-    if sizes != {2}:
-        yield "more than two sides are compared" if max(sizes, default=0) > 2 else "a side has no other beside it"
+    sizes = Counter(_beside_compared(study, cell) for cell in cells).values()
+    if min(sizes, default=0) < 2:
+        yield "a side has no other beside it"
+    if max(sizes, default=0) > MOST_SIDES:
+        yield f"more than {MOST_SIDES} sides are compared at once"
     for cell in cells:
         yield from _of_cell(cell)
 
@@ -149,12 +156,12 @@ def _of_cell(cell: Cell) -> Iterator[str]:
     if len(cell.platforms) > 1:
         yield "a platform within another cannot be stopped from outside"
     outer, workload = cell.platforms[0], cell.workload.part_name()
-    if outer.part_name() in _OWN_KERNEL:
-        yield f"{outer.part_name()} has a kernel and clocks of its own"
-    elif not isinstance(outer, GroupPlatform | Container):
-        yield f"tare does not stop {outer.part_name()} in between"
+    if outer.why_no_turns is not None:
+        yield f"{outer.part_name()} {outer.why_no_turns}"
     if workload not in (*WAITS_EACH_STEP, "command"):
         yield f"{workload} times itself"
+    elif folders := cell.workload.outputs():
+        yield f"all sides write to {folders[0]}"
     for control in cell.controls:
         if control.part_name() in _CONTROLS:
             yield f"{control.part_name()} is the state of the whole device"
@@ -178,35 +185,44 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
         return Choice(None, "its rehearsals are of an older tare, which did not ask")
     if not all(each.facts[HOLDS] for each in records):
         return Choice(None, "no steps are marked that a side could stop after")
-    if (why := _cannot_stop(cells, host, records)) is not None:
-        return Choice(None, why)
-    if (why := _too_large(host, records, len(sides) + study.aa)) is not None:
-        return Choice(None, why)
+    groups_of = Counter(_beside_compared(study, cell) for cell in cells)
+    at_once = max(groups_of.values()) + study.aa
+    for why in (
+        _not_side_by_side(records),
+        _cannot_stop(cells, host, records),
+        _too_large(host, records, at_once),
+        _keeps_gpu_to_itself(host, records, at_once),
+    ):
+        if why is not None:
+            return Choice(None, why)
     steps = [_steps_of(trial, rehearsals[side]) for side, trial in sides.items() if side in rehearsals]
     step_s = min(each.metrics.get("step_mean_s", math.inf) for each in records)
-    limits = [part for cell in cells for part in cell.platforms if isinstance(part, Limits)]
-    limited = any(map(_is_limited, limits))
+    platforms = [part for cell in cells for part in cell.platforms]
+    limited = any(map(_is_limited, platforms))
     turning = turning_of(min(steps), step_s, PERIODS_S if limited else LEAST_TURN_S)
     if turning is None:
         return Choice(None, f"{min(steps)} steps are too few for {LEAST_TURNS} turns")
-    free = not limited and not any(map(_is_placed, limits))
+    free = not limited and not any(map(_is_placed, platforms))
     one_core = free and sides.keys() <= rehearsals.keys() and all(map(_fits_one_core, records))
     why = "steps are marked, both sides can be stopped after one"
-    if one_core and _has_no_room(study, records, min(steps) * step_s):
-        turning, why = replace(turning, together=True), f"{why}, and starts made alone would not fit into the time"
+    if free and _has_no_room(study, records, min(steps) * step_s):
+        turning, why = replace(turning, together=True), f"{why}, and starts made alone leave no time for all pairs"
     return Choice(replace(turning, one_core=one_core), why)
 
 
 def _has_no_room(study: Study, rehearsals: Sequence[Rehearsed], steps_s: float) -> bool:
-    """Whether pairs whose sides start one after the other take longer than what is allowed, and mostly for that."""
+    """Whether all pairs would take longer than is allowed if their sides started one after the other.
+
+    Starts at once save time where the starts are a good part of a pair, and each has a core.
+    """
     repeat = study.repeat
     within_s = repeat.past_min_s if repeat.within_s is None else repeat.within_s
     starts = [each.metrics.get("startup_s", 0.0) for each in rehearsals]
-    if within_s is None or len(os.sched_getaffinity(0)) < len(starts) or study.compare.metric == "startup_s":
+    if within_s is None or len(os.sched_getaffinity(0)) < 2 or study.compare.metric == "startup_s":
         return False
     pair_s = sum(starts) + len(starts) * (steps_s + TRIAL_S)
     left_s = within_s - sum(each.metrics.get("wall_s", 0.0) + TRIAL_S for each in rehearsals)
-    return repeat.min * pair_s > left_s and min(starts) > START_SHARE * pair_s
+    return repeat.max * pair_s > left_s and min(starts) > START_SHARE * pair_s
 
 
 def _fits_one_core(rehearsal: Rehearsed) -> bool:
@@ -245,7 +261,7 @@ def _cannot_stop(cells: Sequence[Cell], host: Host, rehearsals: Sequence[Rehears
     root = os.geteuid() == 0
     if root and any(is_there(host, path) for path in ("/sys/fs/cgroup/cgroup.controllers", "/sys/fs/cgroup/freezer")):
         return None
-    if not root and any(isinstance(cell.platforms[0], Container) for cell in cells):
+    if not root and not all(isinstance(cell.platforms[0], GroupPlatform) for cell in cells):
         return "without root a container's group cannot be stopped"
     if any(each.metrics.get("cpu_s", 0.0) > ONE_CORE * each.metrics.get("wall_s", 0.0) for each in rehearsals):
         return "without a freezer of groups other busy threads would run on"
@@ -262,10 +278,46 @@ def _too_large(host: Host, rehearsals: Sequence[Rehearsed], sides: int) -> str |
     return None
 
 
-def _is_placed(limits: Limits) -> bool:
+def _not_side_by_side(rehearsals: Sequence[Rehearsed]) -> str | None:
+    """Why a second process of the program cannot run beside the first, or its turns cannot be counted."""
+    for each in rehearsals:
+        if ports := each.facts.get(LISTENS_ON):
+            return f"the program listens on port {ports[0]}, which only one side at a time can do"
+        if each.facts.get(HELD_AT, 0) > each.metrics.get("steps", math.inf):
+            return "the numbers of its steps begin again with each epoch, so that they cannot be told by turn"
+    return None
+
+
+def _keeps_gpu_to_itself(host: Host, rehearsals: Sequence[Rehearsed], sides: int) -> str | None:
+    """Why the sides cannot all have the GPU at once, where one of them used it."""
+    peak = max(each.metrics.get("gpu_memory_bytes", 0.0) for each in rehearsals)
+    present: list[Gpu] = []
+    with suppress(TareError, OSError):
+        present = gpus(host) if peak else []
+    memory = [found for each in present if (found := each.memory_bytes()) is not None]
+    used, total = (sum(column) for column in zip(*memory, strict=True)) if memory else (0.0, 0.0)
+    least = peak - used  # of one side: what is used now is not of a side
+    if least < USES_GPU_BYTES:
+        return None
+    if any(each.is_exclusive() for each in present):
+        return "the GPU is set to serve one process at a time (its compute mode)"
+    if serves_many_processes(host):
+        return "NVIDIA's MPS computes for all processes in one, which would stop with a side"
+    if used + sides * least > MOST_MEMORY * total:
+        return f"{sides} sides at once would not fit into the GPU's memory"
+    return None
+
+
+def _is_placed(platform: Platform) -> bool:
     """Whether the study says which cores it has."""
-    return limits.pin or limits.cpuset is not None or limits.numa is not None or limits.leave_idle > 0
+    if not isinstance(platform, Limits):
+        return "cpuset" in platform.limits(platform.fields())
+    return platform.pin or platform.cpuset is not None or platform.numa is not None or platform.leave_idle > 0
 
 
-def _is_limited(limits: Limits) -> bool:
-    return limits.quota is not None or limits.io_rate is not None or (limits.cores is not None and not limits.pin)
+def _is_limited(platform: Platform) -> bool:
+    """Whether what it saves while it waits could be spent in its turn."""
+    if not isinstance(platform, Limits):
+        return bool({"quota", "io_rate"} & platform.limits(platform.fields()).keys())
+    by_cores = platform.cores is not None and not platform.pin
+    return platform.quota is not None or platform.io_rate is not None or by_cores

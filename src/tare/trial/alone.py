@@ -1,4 +1,7 @@
-"""A rehearsal by turns without a partner: does its program hold after a step, which threads compute, and where?"""
+"""A rehearsal by turns without a partner: does its program hold after a step, which threads compute, and where?
+
+Also what keeps a second process of the program from running beside it: ports that it listens on.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tare.base.errors import TrialError
 from tare.base.host import Host, Scope
@@ -17,15 +21,34 @@ from tare_inside.turns import FREE
 
 _LOOK_EVERY_S = 0.1
 _PATIENCE_S = 10.0
+_LISTENS = "0A"  # TCP_LISTEN, as /proc/net/tcp writes it
 
 
 def threads_of(host: Host, scope: Scope) -> list[int]:
-    """All threads of a place's control group; none where it has no group.
+    """All threads of a place's control group and of those below it; none where it has no group.
 
     The kernel shows 0 for a thread of another PID namespace. For the calls that take a thread, 0 is the caller.
     """
     path = threads_file(scope.cgroups)
-    return [] if path is None else [tid for tid in map(int, host.read(path).split()) if tid]
+    if path is None:
+        return []
+    below = sorted(Path(path).parent.glob(f"*/**/{Path(path).name}"))  # where an engine makes a group in ours
+    texts = [host.read(path), *(text_of(host, str(each)) for each in below)]
+    return [tid for text in texts for tid in map(int, text.split()) if tid]
+
+
+def ports_of(host: Host, scope: Scope) -> list[int]:
+    """The TCP ports that these processes listen on, without those that the kernel chose for them."""
+    chosen_by_kernel = text_of(host, "/proc/sys/net/ipv4/ip_local_port_range").split()
+    first, last = map(int, chosen_by_kernel) if len(chosen_by_kernel) == 2 else (65536, 65536)
+    ports, sockets = dict[str, int](), set[str]()
+    for pid in threads_of(host, scope):
+        with suppress(OSError):
+            sockets |= {str(each.readlink()) for each in Path(f"/proc/{pid}/fd").iterdir()}
+        for family in ("tcp", "tcp6") if sockets and not ports else ():  # of one network namespace
+            rows = [line.split() for line in text_of(host, f"/proc/{pid}/net/{family}").splitlines()[1:]]
+            ports |= {f"socket:[{row[9]}]": int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == _LISTENS}
+    return sorted({port for name, port in ports.items() if name in sockets and not first <= port <= last})
 
 
 def affinity(tid: int) -> set[int]:
@@ -44,6 +67,8 @@ class Alone:
     busy_ns: dict[int, int] = field(default_factory=dict)  # CPU time in the turns, by thread that is still there
     group_ns: int | None = 0  # CPU time in the turns of all that ran; None where the group does not count it
     spent_ns: int = 0  # in the turns
+    held_at: int = 0  # so many steps had ended when it held for the last time
+    listens_on: list[int] = field(default_factory=list)  # TCP ports
 
     def others(self) -> float | None:
         """The cores that all threads but the busiest one kept busy; None where the kernel does not tell."""
@@ -72,7 +97,7 @@ def _grant(host: Host, scope: Scope, grants: Grants, seen: Alone, ended: threadi
         while not ended.is_set():
             if (report := grants.report(_LOOK_EVERY_S)) is None:
                 continue
-            _, begin_ns, end_ns = report
+            following, begin_ns, end_ns = report
             now, group_now = _cpu_ns(host, scope), _group_ns(host, scope)
             own = os.sched_getaffinity(0)
             seen.chooses_cores = seen.chooses_cores or any((affinity(tid) or own) != own for tid in now)
@@ -82,7 +107,9 @@ def _grant(host: Host, scope: Scope, grants: Grants, seen: Alone, ended: threadi
                     seen.busy_ns[tid] = seen.busy_ns.get(tid, 0) + cpu_ns - before.get(tid, 0)
                 grown = None if group_now is None or group_before is None else group_now - group_before
                 seen.group_ns = None if seen.group_ns is None or grown is None else seen.group_ns + grown
-            seen.holds, before, group_before = True, now, group_now
+            if not seen.holds:
+                seen.listens_on = ports_of(host, scope)
+            seen.holds, seen.held_at, before, group_before = True, following, now, group_now
             grants.grant(steps)
             steps = min(2 * steps, LEAST_STEPS)
     finally:

@@ -27,7 +27,7 @@ from tare.figures.series import declared_metrics
 from tare.figures.steps import ACTIVITY_FACT, facts_of_steps, steps_in
 from tare.parts.protocols import Mark, Platform, Probe, TenantPlace
 from tare.plan.matrix import PlannedTenant, Trial
-from tare.plan.turning import CHOOSES_CORES, HOLDS, OTHER_THREADS
+from tare.plan.turning import CHOOSES_CORES, HELD_AT, HOLDS, LISTENS_ON, OTHER_THREADS
 from tare.records.model import Record
 from tare.records.seal import Writer
 from tare.records.spool import read_channels, read_spool
@@ -155,7 +155,10 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
                 run_together(opened.tenants, trial.limit_s, bench.host.clock, guard)
             run.collect(opened)
             if trial.rehearses is not None:
-                state.facts |= {HOLDS: seen.holds, OTHER_THREADS: seen.others(), CHOOSES_CORES: seen.chooses_cores}
+                state.facts |= {
+                    HOLDS: seen.holds, HELD_AT: seen.held_at, OTHER_THREADS: seen.others(),
+                    CHOOSES_CORES: seen.chooses_cores, LISTENS_ON: seen.listens_on,
+                }  # fmt: skip
         _decode(trial, run.writer, state)
     except Exception as error:  # a part may raise anything; one trial is lost, not the night
         run.failed(error)

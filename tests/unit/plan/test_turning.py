@@ -1,6 +1,7 @@
 """Turns or whole runs: what the plan chooses, and why."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_side_that_was_not_rehearsed_keeps_all_sides_from_one_core():
 
 @pytest.mark.parametrize(
     ("seconds", "start_s", "cores", "together"),
-    [(90, 4.0, 2, True), (300, 4.0, 2, False), (90, 0.2, 2, False), (90, 4.0, 1, False), (None, 4.0, 2, False)],
+    [(90, 4.0, 2, True), (600, 4.0, 2, False), (90, 0.2, 2, False), (90, 4.0, 1, False), (None, 4.0, 2, False)],
 )
 def test_sides_start_at_once_where_starts_made_alone_have_no_room(
     seconds: int | None, start_s: float, cores: int, together: bool, monkeypatch: pytest.MonkeyPatch
@@ -102,9 +103,17 @@ def test_cores_that_the_study_chooses_are_left_as_they_are(placed: dict[str, Any
         ({"design": "blocks"}, "asks for blocks"),
         ({"design": {"strict": True}}, "strict"),
         ({"rehearse": False}, "without a rehearsal"),
-        ({"platform": ["bare", "runc", "docker"]}, "more than two sides"),
+        (
+            {
+                "platform": "bare",
+                "workload": {"command": {"argv": ["true", "{n}"], "vary": {"n": [*"1234567"]}}},
+                "compare": {"by": "workload.n"},
+            },
+            "more than 6 sides",
+        ),
+        ({"workload": {"command": {"argv": ["true"], "writes": ["/data"]}}}, "all sides write to /data"),
         ({"platform": ["bare"]}, "no other"),
-        ({"platform": ["bare", "qemu"]}, "tare does not stop qemu"),
+        ({"platform": ["bare", "qemu"]}, "qemu cannot be stopped in between"),
         ({"platform": ["bare", "gvisor"]}, "gvisor has a kernel"),
         ({"platform": ["bare", ["qemu", "docker"]]}, "within another"),
         ({"tenants": 2}, "several tenants"),
@@ -121,6 +130,7 @@ def test_where_turns_cannot_be_the_reason_is_a_sentence(keys, told):
 
 def test_a_usual_study_may_take_turns():
     assert why() is None
+    assert why(platform=["bare", "runc", "docker"]) is None
     varied = {"argv": ["true", "{side}"], "vary": {"side": ["first", "second"]}, "label": "the {side}"}
     assert why(platform="bare", workload={"command": varied}, compare={"by": "workload.side"}) is None
     assert why(workload={"torch_train": {"model": "lenet5"}}) is None
@@ -134,6 +144,33 @@ def test_what_a_rehearsal_shows():
     assert choice(unmarked).why == "no steps are marked that a side could stop after"
     assert "fit into memory" in choice(rehearsed("a", max_rss_bytes=5e9)).why
     assert "too few" in choice(rehearsed("a", steps=20.0, step_mean_s=0.01)).why
+    usual = rehearsed("a")
+    assert "listens on port 29500" in choice(replace(usual, facts={**usual.facts, "listens_on": [29500]})).why
+    assert "begin again with each epoch" in choice(replace(usual, facts={**usual.facts, "held_at": 1001})).why
+    assert choice(replace(usual, facts={**usual.facts, "held_at": 1000, "listens_on": []})).turning is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, None),
+        ({"peak": 80e9}, "would not fit into the GPU's memory"),
+        ({"exclusive": True}, "compute mode"),
+        ({"mps": True}, "MPS"),
+        ({"peak": 10e9, "used": 10e9, "exclusive": True, "mps": True}, None),  # no side uses the GPU
+    ],
+)
+def test_sides_that_cannot_share_a_gpu_run_one_after_the_other(
+    changes: dict[str, Any], told: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = {"peak": 60e9, "used": 1e9, "exclusive": False, "mps": False} | changes
+    facts["peak"] = max(facts["peak"], facts["used"])
+    gpu = SimpleNamespace(memory_bytes=lambda: (facts["used"], 140e9), is_exclusive=lambda: facts["exclusive"])
+    monkeypatch.setattr("tare.plan.turning.gpus", lambda _: [gpu])
+    monkeypatch.setattr("tare.plan.turning.serves_many_processes", lambda _: facts["mps"])
+    found = choice(rehearsed("a", gpu_memory_bytes=facts["peak"]), aa=False)
+    assert (found.turning is None) == (told is not None)
+    assert told is None or told in found.why
 
 
 def test_without_root_a_container_cannot_be_stopped(monkeypatch):

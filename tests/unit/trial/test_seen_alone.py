@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,16 +14,18 @@ import pytest
 
 from tare.base.host import LocalHost, Scope
 from tare.trial import alone
-from tare.trial.alone import seen_alone
+from tare.trial.alone import seen_alone, threads_of
 
 SRC = Path(__file__).parents[3] / "src"
 PROGRAM = """
-import hashlib, os, subprocess, sys, threading, time
+import hashlib, os, socket, subprocess, sys, threading, time
 from tare_inside import turns
 folder, steps, what, data = sys.argv[1], int(sys.argv[2]), sys.argv[3], bytes(1 << 20)
 def compute():
     while True:
         hashlib.sha256(data)
+if what.startswith("listens"):
+    kept = [socket.create_server(("127.0.0.1", port)) for port in (0, int(what.partition(" ")[2]))]
 if what == "pinned":
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 if what == "two":
@@ -92,3 +95,21 @@ def test_a_program_that_marks_nothing_does_not_hold(tmp_path: Path, monkeypatch:
     found = seen(tmp_path, "unmarked", monkeypatch)
     assert not found.holds
     assert found.others() is None
+
+
+def test_a_port_of_its_own_choice_is_seen_and_one_that_the_kernel_chose_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for port in range(20_000, 30_000):  # below those that the kernel chooses from
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            break
+    found = seen(tmp_path, f"listens {port}", monkeypatch)
+    assert found.listens_on == [port]
+    assert 100 < found.held_at <= 150
+
+
+def test_threads_of_groups_that_an_engine_makes_below_are_seen(tmp_path: Path) -> None:
+    (tmp_path / "docker" / "1").mkdir(parents=True)
+    for folder, text in ((tmp_path, "0\n7\n"), (tmp_path / "docker", ""), (tmp_path / "docker" / "1", "11\n12\n")):
+        (folder / "cgroup.threads").write_text(text)
+    assert threads_of(LocalHost(), Scope(cgroups={"": str(tmp_path)})) == [7, 11, 12]

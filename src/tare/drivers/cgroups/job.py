@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 
 from tare.base.errors import ObstacleError
 from tare.base.host import (
@@ -261,6 +261,8 @@ class Files:
 
 class GroupPlatform(limits.Limits):
     """Runs jobs on the host itself, in a control group of their own: counted and limited as in a container."""
+
+    why_no_turns: ClassVar[str | None] = None
 
     def obstacles(self, host: Host) -> list[Ruling]:
         found = limits.limit_obstacles(host, self)

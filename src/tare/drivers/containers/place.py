@@ -93,6 +93,7 @@ class Container(Limits):
     """The software inside a container, either the host's own or an image's, and its shared memory."""
 
     extra_s: ClassVar[float] = 1.0
+    why_no_turns: ClassVar[str | None] = None
 
     rootfs: Literal["host"] | None = "host"
     """host: the host's own root file system under an overlay, so that both sides run the same software."""

@@ -93,6 +93,7 @@ class Own(Platform):
     """
 
     extra_s: ClassVar[float] = 2.0
+    why_no_turns: ClassVar[str | None] = None
 
     line: Annotated[str, BeforeValidator(_text)] = ""
     """The whole line: `docker run --cpus 2 -v /data:/data:ro app:1 python train.py`."""

@@ -152,6 +152,8 @@ class Gvisor(OciContainer):
     past its memory limit the whole container dies. `image` is the folder of an unpacked root file system.
     """
 
+    why_no_turns: ClassVar[str | None] = "has a kernel and clocks of its own"
+
     intercept: Literal["ptrace", "systrap", "kvm"] | None = None
     """How system calls are caught: what runsc calls its platform; its own choice by default."""
 
