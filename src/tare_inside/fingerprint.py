@@ -19,7 +19,7 @@ INSIDE = os.path.dirname(HERE)
 if __name__ == "__main__":  # our data/ is not the user's
     sys.path[:] = [INSIDE] + [folder for folder in sys.path if os.path.abspath(folder) != HERE]
 
-from tare_inside import launch  # noqa: E402
+from tare_inside import around, launch  # noqa: E402
 
 # The libraries that do the work: torch's own, BLAS, OpenMP, C and its allocator, CUDA.
 _LIBRARY = re.compile(
@@ -28,17 +28,9 @@ _LIBRARY = re.compile(
     re.IGNORECASE,
 )
 _VERSION = re.compile(r"^(?:__)?version(?:__)?\b[^=]*= *['\"]([^'\"]+)", re.MULTILINE)
-_PIECE_BYTES = 1 << 20
 MODULES = "TARE_MODULES"  # where it is set, the modules on disk are listed, which takes a while
-SOFTWARE = (
-    "python",
-    "libc",
-    "torch",
-    "numpy",
-    "startup",
-    "modules",
-    "libraries",
-)  # of what is gathered; the rest is of the process
+# Of what is gathered; the rest is of the process.
+SOFTWARE = tuple(dict.fromkeys(("python", "libc", "torch", "numpy", "modules", "libraries") + around.KEYS))
 _OTHER_CLOCKS = (
     "squashfs", "erofs", "fuse", "nfs", "cifs", "smb", "9p", "virtiofs", "ceph", "lustre", "gpfs", "beegfs", "afs",
 )  # fmt: skip
@@ -51,10 +43,13 @@ def gather():
         "libc": libc(),
         "torch": torch_facts(),
         "numpy": numpy_facts(),
-        "startup": start_up_files(),
-        "modules": modules_on_disk() if os.environ.get(MODULES) else None,
+        "startup": around.start_up_files(sys.path),
         "libraries": libraries(),  # last: by now they are all loaded
     }
+    if os.environ.get(MODULES):
+        more = around.observed(folders=sys.path)
+        more["python"] = reported["python"]
+        reported = dict(reported, modules=modules_on_disk(), **more)
     return {name: value for name, value in dict(launch.surroundings(), **reported).items() if value}
 
 
@@ -71,25 +66,7 @@ def python_facts():
         built = sysconfig.get_config_vars()
     except Exception:  # an interpreter without its build's files
         return reported
-    flags = "%s %s" % (built.get("CONFIG_ARGS") or "", built.get("PY_CORE_CFLAGS") or "")
-    reported["debug"] = bool(built.get("Py_DEBUG"))
-    reported["shared"] = bool(built.get("Py_ENABLE_SHARED"))
-    reported["optimized"] = "--enable-optimizations" in flags or "-fprofile-use" in flags
-    reported["lto"] = "--with-lto" in flags or "-flto" in flags
-    return reported
-
-
-def start_up_files():
-    """What every Python here runs or loads before a program: path and digest of what is run."""
-    folders = [folder for folder in sys.path if os.path.abspath(folder or ".") != os.path.join(HERE, "inside_site")]
-    modules = [_module_file(name, folders) for name in ("sitecustomize", "usercustomize")]
-    found = {path: _digest(path) for path in modules + ["/etc/ld.so.preload"] if path}
-    for folder in folders:
-        for path in glob.glob(os.path.join(glob.escape(folder), "*.pth")):
-            # The lines that are run, as the site module does it; others only name a folder.
-            lines = [line for line in launch.read(path).splitlines() if line.startswith(("import ", "import\t"))]
-            found[path] = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32] if lines else None
-    return {"looked": True, "files": {path: digest for path, digest in found.items() if digest}}
+    return dict(reported, **around.build(built))
 
 
 def modules_on_disk():
@@ -153,14 +130,6 @@ def _is_compiled(source, began_ns):
         return False
 
 
-def _module_file(name, folders):
-    try:
-        found = importlib.machinery.PathFinder.find_spec(name, folders)
-    except Exception:  # an odd entry of sys.path
-        return None
-    return found.origin if found is not None and found.origin and os.path.isfile(found.origin) else None
-
-
 def libc():
     """Name and version of the C library: its own word where it has one, otherwise what the interpreter links to."""
     try:
@@ -215,7 +184,7 @@ def libraries():
     for path in sorted(launch.mapped()):
         name = os.path.basename(path)
         if _LIBRARY.match(name):
-            digest = _digest(path)
+            digest = around.digest(path)
             if digest is not None:
                 found[name] = digest
     return found
@@ -244,7 +213,7 @@ def sources(begun_s):
     there = {path for path in paths.union(searched) if path and path.startswith("/") and not path.startswith(INSIDE)}
     found = dict(zip(sorted(there), launch.states(sorted(there))))
     newest_ns = max(state[-1] for state in found.values() if state)
-    kinds = set(launch.file_systems(None, {path: path for path in found}).values())
+    kinds = set(launch.file_systems(None, {path: os.path.realpath(path) for path in found}).values())
     made_up = any(kind.startswith(_OTHER_CLOCKS) for kind in kinds)
     # What changes twice within a tick of the file system's clock has the same state.
     return {} if made_up or newest_ns >= (begun_s - 1) * 1e9 or "\n" in "".join(there) else found
@@ -296,19 +265,6 @@ _QUESTIONS = {
     "optimiser": _optimiser_path,
     "gpu": _gpu,
 }
-
-
-def _digest(path):
-    try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            digest = hashlib.sha256(str(size).encode())
-            digest.update(file.read(_PIECE_BYTES))
-            file.seek(max(0, size - _PIECE_BYTES))
-            digest.update(file.read(_PIECE_BYTES))
-    except OSError:
-        return None
-    return digest.hexdigest()[:32]
 
 
 def main():

@@ -34,7 +34,16 @@ _ENV_NAMES = (
     "NVIDIA_TF32_OVERRIDE", "HF_HOME", "XDG_CACHE_HOME", "MPLCONFIGDIR", "NUMBA_CACHE_DIR", "TMPDIR",
 )  # fmt: skip
 SECRET = ("KEY", "TOKEN", "SECRET", "PASS", "CRED", "COOKIE", "AUTH", "SESSION")
-_STATUS = ("Seccomp", "Speculation_Store_Bypass", "NoNewPrivs", "CapEff", "Cpus_allowed_list", "Mems_allowed_list")
+_STATUS = (
+    "Seccomp", "Speculation_Store_Bypass", "SpeculationIndirectBranch", "NoNewPrivs", "CapEff", "CapBnd", "THP_enabled",
+    "Cpus_allowed_list", "Mems_allowed_list",
+)  # fmt: skip
+# Mount options that change how fast files are read and written; others may name servers and users.
+_MOUNT_OPTIONS = (
+    "ro", "sync", "dirsync", "noatime", "relatime", "strictatime", "lazytime", "nobarrier", "volatile", "metacopy",
+    "data", "commit", "discard", "compress", "size", "huge", "cache", "vers", "rsize", "wsize", "soft", "noac",
+    "actimeo", "max_read", "default_permissions", "allow_other", "userxattr", "index", "xino",
+)  # fmt: skip
 MOST_TOUCHED = 10000
 _LIMITS = ("nofile", "memlock", "nproc", "stack")
 SOURCES = "software_sources"  # in the work folder: the files that a list of software came from, if there is one
@@ -337,6 +346,7 @@ def surroundings():
         "shm": shared_memory(),
         "cgroup": cgroup_limits(),
         "file_system": file_systems(),
+        "mount_options": file_systems(None, None, mount_options),
         "beside": {"looked": "TARE_NAME" in os.environ, "cpu_s": left_running()},
     }
 
@@ -385,30 +395,60 @@ def process_status(text=None):
     return {name: value.strip() for name, _, value in pairs if name in _STATUS}
 
 
-def cgroup_limits():
-    """CPU quota and memory limit as seen from inside, in cores and bytes; what is unlimited is left out.
+def cgroup_limits(folders=None):
+    """CPU quota, weight, memory limits and I/O limit of these groups (controller -> folders), by default of our own;
+    what is unlimited is left out.
 
     So is the period of the quota where it is 0.1 s, as nearly everywhere.
     """
-    folders = _cgroup_folders()
-    limits = dict(_cpu_quota(folders), memory_limit_bytes=_memory_limit(folders))
+    folders = _cgroup_folders() if folders is None else folders
+    limits = dict(
+        _cpu_quota(folders),
+        cpu_shares=_cpu_shares(folders),
+        memory_limit_bytes=_bytes(folders, "memory.max", "memory.limit_in_bytes"),
+        memory_high_bytes=_bytes(folders, "memory.high", None),
+        swap_limit_bytes=_bytes(folders, "memory.swap.max", None),
+        io_limit=_io_limit(folders),
+    )
     return {name: value for name, value in limits.items() if value is not None}
 
 
-def file_systems(mounts=None, folders=None):
-    """The kind of file system under the folder for temporary files and the working folder: one may be memory."""
-    folders = folders or {"tmp": os.environ.get("TMPDIR") or "/tmp", "work": os.getcwd()}
+def mount_options(words):
+    """Those of a line of mountinfo that cost or save time, of the mount and of its file system."""
+    given = words[5].split(",") + words[-1].split(",")
+    return " ".join(sorted({each for each in given if each.partition("=")[0] in _MOUNT_OPTIONS}))
+
+
+def looked_at(argv=(), environ=os.environ, folder=None):
+    """The folders whose file systems matter: where it works, for temporary files, of Python's modules, of its data."""
+    work = os.getcwd() if folder is None else folder
+    found = {"tmp": environ.get("TMPDIR") or "/tmp", "work": work, "python": os.path.dirname(os.__file__)}
+    words = [word.partition("=")[2] if word.startswith("-") else word for word in argv[1:]]
+    data = [word for word in words if word.startswith("/") and not word.endswith((".py", ".sh"))]
+    return dict(found, data=data[0]) if data else found
+
+
+def file_systems(mounts=None, folders=None, told=None):
+    """What is told of the file system under each of these real folders: by default its kind, since one may be memory or
+    a network.
+    """
+    if folders is None:
+        folders = {name: os.path.realpath(folder) for name, folder in looked_at(sys.argv[3:]).items()}
+    told = told or _kind
     text = read("/proc/self/mountinfo") if mounts is None else mounts
     known = [line.split() for line in text.splitlines() if " - " in line]
     found = {}
     for name, folder in folders.items():
-        path = os.path.realpath(folder) + "/"
+        path = os.path.normpath(folder) + "/"
         # The longest mount point that the path lies under; of several on one point the last covers the others.
         held = [words for words in known if path.startswith(words[4].rstrip("/") + "/")]
         if held and path != "//":
-            deepest = max(enumerate(held), key=lambda each: (len(each[1][4]), each[0]))[1]
-            found[name] = deepest[deepest.index("-") + 1]
+            found[name] = told(max(enumerate(held), key=lambda each: (len(each[1][4]), each[0]))[1])
     return found
+
+
+def _kind(words):
+    return words[words.index("-") + 1]
 
 
 def _cgroup_folders():
@@ -439,15 +479,41 @@ def _in_periods(quota_us, period_us):
     return found if period_us == 100000 else dict(found, cpu_period_s=period_us / 1e6)
 
 
-def _memory_limit(folders):
+def _cpu_shares(folders):
+    """The weight on the scale of version 1, where 1024 is usual; version 2 has 100."""
     for folder in folders.get("", []):
-        text = read(folder + "/memory.max").strip()
+        text = read(folder + "/cpu.weight").strip()
+        if text.isdigit():
+            return round(int(text) * 10.24)
+    for folder in folders.get("cpu", []):
+        text = read(folder + "/cpu.shares").strip()
+        if text.isdigit():
+            return int(text)
+    return None
+
+
+def _bytes(folders, file, first_version):
+    """A limit of memory; None where there is none."""
+    for folder in folders.get("", []):
+        text = read(folder + "/" + file).strip()
         if text:
             return None if text == "max" else int(text)
-    for folder in folders.get("memory", []):
-        text = read(folder + "/memory.limit_in_bytes").strip()
+    for folder in folders.get("memory", []) if first_version else []:
+        text = read(folder + "/" + first_version).strip()
         if text:
-            return int(text) if int(text) < 1 << 62 else None  # v1 says "unlimited" with a huge number
+            return int(text) if int(text) < 1 << 60 else None  # v1 says "unlimited" with a huge number
+    return None
+
+
+def _io_limit(folders):
+    """Rates of reads and writes, of the disks without their numbers; None where there are none."""
+    for folder in folders.get("", []):
+        words = [word for line in read(folder + "/io.max").splitlines() for word in line.split()[1:]]
+        return " ".join(sorted(word for word in words if not word.endswith("=max"))) or None
+    for folder in folders.get("blkio", []):
+        names = ("read_bps", "write_bps", "read_iops", "write_iops")
+        lines = [(name, read("%s/blkio.throttle.%s_device" % (folder, name)).split()) for name in names]
+        return " ".join("%s=%s" % (name, words[1]) for name, words in lines if len(words) > 1) or None
     return None
 
 

@@ -12,47 +12,56 @@ from pathlib import Path
 from typing import Any
 
 from tare.base.host import Host
-from tare.base.processes import holding, mounts, ulimits
+from tare.base.processes import ulimits, words_of
 from tare.drivers.cgroups import tree
-from tare_inside.launch import process_status
-
-_UNLIMITED = 1 << 60  # version 1 says so with a huge number
+from tare_inside import around, launch
 
 
 def surroundings(host: Host, pid: int) -> dict[str, Any]:
     """As tare's launcher says it inside (tare_inside/launch.py), as far as it shows from here."""
-    system, mounted = os.uname(), mounts(host, pid)
+    system = os.uname()
     found: dict[str, Any] = {
         "kernel": system.release,
         "machine": system.machine,
-        "process": process_status(tree.text_of(host, f"/proc/{pid}/status")),  # type: ignore[no-untyped-call]
+        "process": launch.process_status(tree.text_of(host, f"/proc/{pid}/status")),  # type: ignore[no-untyped-call]
         "limits": {name: list(limits) for name, limits in ulimits(host, pid).items()},
-        "cgroup": group_limits(host, tree.folders_of_pid(host, pid)),
+        "cgroup": group_limits(tree.folders_of_pid(host, pid)),
     }
     with suppress(OSError):
         size = os.statvfs(f"/proc/{pid}/root/dev/shm")
         found["shm"] = {"bytes": size.f_frsize * size.f_blocks}
     with suppress(OSError):
-        folders = {"work": str(Path(f"/proc/{pid}/cwd").readlink()), "tmp": "/tmp"}
-        kinds = {name: holding(mounted, folder) for name, folder in folders.items()}
-        found["file_system"] = {name: mount.kind for name, mount in kinds.items() if mount is not None}
+        root, folder = f"/proc/{pid}/root", str(Path(f"/proc/{pid}/cwd").readlink())
+        folders = launch.looked_at(words_of(pid), environ(pid) or {}, folder)  # type: ignore[no-untyped-call]
+        libraries = around.libraries_of(pid, root)  # type: ignore[no-untyped-call]
+        folders |= {"python": libraries[0]} if libraries else {}
+        real = {name: around.inside(root, path)[len(root) :] for name, path in folders.items()}  # type: ignore[no-untyped-call]
+        mounted = tree.text_of(host, f"/proc/{pid}/mountinfo")
+        found["file_system"] = launch.file_systems(mounted, real)  # type: ignore[no-untyped-call]
+        found["mount_options"] = launch.file_systems(mounted, real, launch.mount_options)  # type: ignore[no-untyped-call]
     return found
 
 
-def group_limits(host: Host, groups: Mapping[str, str]) -> dict[str, float]:
-    """CPU quota in cores and memory limit; what is unlimited is left out."""
-    found: dict[str, float] = {}
-    if (cpu := tree.locate(host, groups, "cpu")) is not None:
-        names = ("cpu.max",) if cpu.version == 2 else ("cpu.cfs_quota_us", "cpu.cfs_period_us")
-        words = " ".join(tree.text_of(host, f"{cpu.folder}/{name}") for name in names).split()
-        if len(words) == 2 and all(word.isdigit() for word in words):
-            found["cpu_quota_cores"] = int(words[0]) / int(words[1])
-    if (memory := tree.locate(host, groups, "memory")) is not None:
-        name = "memory.max" if memory.version == 2 else "memory.limit_in_bytes"
-        text = tree.text_of(host, f"{memory.folder}/{name}").strip()
-        if text.isdigit() and int(text) < _UNLIMITED:
-            found["memory_limit_bytes"] = int(text)
-    return found
+def installed(pid: int) -> dict[str, Any]:
+    """What is installed in the root of a process; nothing where it ended meanwhile, so that not all was read."""
+    found: dict[str, Any] = around.observed(pid, f"/proc/{pid}/root")  # type: ignore[no-untyped-call]
+    return {name: value for name, value in found.items() if value} if words_of(pid) else {}
+
+
+def environ(pid: int) -> dict[str, str] | None:
+    """The variables that a process was started with; None where they are not for us to read."""
+    try:
+        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except OSError:
+        return None
+    return dict(each.split("=", 1) for each in text.split("\0") if "=" in each)
+
+
+def group_limits(groups: Mapping[str, str]) -> dict[str, float]:
+    """As `cgroup_limits` of the launcher, of the groups of another process."""
+    folders = {controller: [folder] for controller, folder in groups.items()}
+    limits: dict[str, float] = launch.cgroup_limits(folders)  # type: ignore[no-untyped-call]
+    return limits
 
 
 def throttled(host: Host, groups: Mapping[str, str]) -> dict[str, float]:

@@ -536,7 +536,8 @@ def unseen(*observations: Observation) -> NotLooked | None:
 
 
 _LOOKED = "kernel"  # whoever looked around inside wrote this down
-_LEFT_OUT = ("cgroup.", "shm.")  # of these what is missing is not there
+_LEFT_OUT = ("cgroup.", "shm.")  # of these what is missing is not there; others say so by a `looked` of their own
+_ENGINE = "place.engine."  # of bare metal there is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,6 +562,8 @@ class Side:
         """A fact by its name, like `cgroup.cpu_quota_cores`."""
         if (value := self.facts.get(key)) is not None:
             return Known(value)
+        if self.facts.get(f"{key.partition('.')[0]}.looked") or (self.platform == "bare" and key.startswith(_ENGINE)):
+            return Absent()
         if _LOOKED not in self.facts:
             return self._unrecorded()
         return Absent() if key.startswith(_LEFT_OUT) else NotLooked(f"{key} was not recorded of {self.name}.")
@@ -596,6 +599,13 @@ class Side:
         words = [str(word) for word in self.facts.get("command.words") or ()]
         return with_options(words, self.fields.get("arguments") or {}) if words else ()
 
+    @property
+    def uses_gpu(self) -> bool | None:
+        """Whether it computes on a GPU; None where nobody knows."""
+        if any(key.startswith("torch.gpu.") for key in self.facts):
+            return True
+        return False if "torch.threads" in self.facts or self.number("gpu.devices") == 0 else None
+
     def spent(self) -> dict[str, float]:
         """Seconds of a run by what they went to (ledger.py); nothing where they were not counted."""
         return ledger(self.metrics)
@@ -622,6 +632,7 @@ class Suspicion:
     bundle: bool = False  # the change exchanges many things at once: it tells where the cost is, not what costs
     given: bool = False  # by an option of the user's: always tried
     spends: tuple[str, ...] = ()  # as of its cause, where the evidence says more
+    phases: frozenset[str] = frozenset()  # the same
     title: str = ""  # where a cause suspects several things: which one this is
     weakens: bool = False  # its cure takes a protection away, as `Cause.weakens`
 

@@ -16,10 +16,22 @@ from typing import Any, TypeAlias
 from tare import __version__
 from tare.base import untrusted
 from tare.base.errors import TareError, TrialError
-from tare.base.host import Host, InnerHost, Job, OwnDevice, RemoteDevice, Site, clock_inside, facts_of, shares_workdir
+from tare.base.host import (
+    Host,
+    InnerHost,
+    Job,
+    LocalHost,
+    OwnDevice,
+    RemoteDevice,
+    Site,
+    clock_inside,
+    facts_of,
+    shares_workdir,
+)
 from tare.base.rulings import Ruling
 from tare.base.secrets import Scrubber, collecting, masked_env, revealed, shown_env
 from tare.drivers.places import own_variables
+from tare.drivers.surroundings import installed, surroundings
 from tare.figures.energy import energy_of_trial
 from tare.figures.evidence import THRESHOLDS
 from tare.figures.rederive import figures
@@ -263,6 +275,10 @@ class TrialRun:
         with state.timed("sampler"):
             state.sampler = opened.sampler.end()
         _collect(opened.tenants, self.writer.spool, state)
+        pid = measured.place.scope().pid
+        if os.environ.get(MODULES) and opened.upkeep is not None and not measured.place.python and pid is not None:
+            # Of what keeps its container open: a static program says nothing of what is around it.
+            state.facts.setdefault("around", {**surroundings(LocalHost(), pid), **installed(pid)})
         with state.timed("fingerprint"):
             state.facts["inside"] = _fingerprint(self.trial, measured, self.bench.software, state)
             state.facts["variables"] = _variables(measured, state.facts["inside"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from tare_inside import fingerprint, launch
+from tare_inside import around, fingerprint, launch
 
 
 def test_torch_says_version_build_threads_and_paths() -> None:
@@ -42,7 +42,7 @@ def test_a_library_of_the_same_size_and_other_content_has_another_digest(tmp_pat
         (tmp_path / name).write_bytes(data)
     plain = tmp_path / "plain"
     plain.write_bytes(bytes(size))
-    digests = {path.name: fingerprint._digest(str(path)) for path in tmp_path.iterdir()}
+    digests = {path.name: around.digest(str(path)) for path in tmp_path.iterdir()}
 
     assert digests["same"] == digests["plain"]
     assert len({digests["plain"], digests["first"], digests["last"]}) == 3
@@ -75,12 +75,16 @@ def test_what_the_kernel_says_of_the_process_is_kept_as_it_is() -> None:
     assert "Cpus_allowed_list" in fingerprint.gather()["process"]
 
 
+def memory_limit(folders: dict[str, list[str]]) -> int | None:
+    return launch._bytes(folders, "memory.max", "memory.limit_in_bytes")
+
+
 def test_quota_and_memory_limit_are_cores_and_bytes_and_unlimited_is_absent(tmp_path: Path) -> None:
     def limits(**files: str) -> dict[str, object]:
         for name, text in files.items():
             (tmp_path / name.replace("__", ".")).write_text(text)
         folders = {"": [str(tmp_path)]}
-        found = {**launch._cpu_quota(folders), "memory": launch._memory_limit(folders)}
+        found = {**launch._cpu_quota(folders), "memory": memory_limit(folders)}
         return {name: value for name, value in found.items() if value is not None}
 
     assert limits() == {}
@@ -95,7 +99,7 @@ def test_the_old_cgroups_are_understood_too(tmp_path: Path) -> None:
     (tmp_path / "memory.limit_in_bytes").write_text("9223372036854771712\n")
 
     assert launch._cpu_quota({"cpu": [str(tmp_path)]}) == {"cpu_quota_cores": 0.5}
-    assert launch._memory_limit({"memory": [str(tmp_path)]}) is None
+    assert memory_limit({"memory": [str(tmp_path)]}) is None
     (tmp_path / "cpu.cfs_quota_us").write_text("-1\n")
     assert launch._cpu_quota({"cpu": [str(tmp_path)]}) == {}
 
@@ -141,7 +145,7 @@ def test_the_file_system_under_a_folder_is_that_of_the_deepest_mount_and_of_the_
 
 def asked(call: str, *folders: Path) -> dict[str, Any]:
     """What a fresh interpreter that searches these folders says."""
-    script = f"import json; from tare_inside import fingerprint; print(json.dumps(fingerprint.{call}))"
+    script = f"import json, sys; from tare_inside import around; print(json.dumps(around.{call}))"
     path = ":".join(map(str, (*folders, Path(fingerprint.HERE).parent)))
     done = subprocess.run([sys.executable, "-c", script], env={"PYTHONPATH": path}, capture_output=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout)
@@ -150,13 +154,13 @@ def asked(call: str, *folders: Path) -> dict[str, Any]:
 
 def test_what_runs_before_every_program_is_told_by_its_content(tmp_path: Path) -> None:
     customize, pth = tmp_path / "usercustomize.py", tmp_path / "more.pth"
-    before = asked("start_up_files()", tmp_path)["files"]
+    before = asked("start_up_files(sys.path)", tmp_path)["files"]
     customize.write_text("a = 1\n")
     pth.write_text("/some/folder\n")
-    one = asked("start_up_files()", tmp_path)["files"]
+    one = asked("start_up_files(sys.path)", tmp_path)["files"]
     customize.write_text("a = 2\n")
     pth.write_text("/some/folder\nimport os\n")
-    other = asked("start_up_files()", tmp_path)["files"]
+    other = asked("start_up_files(sys.path)", tmp_path)["files"]
 
     assert str(customize) not in before and one[str(customize)] != other[str(customize)]
     assert str(pth) not in one and str(pth) in other  # one that only names a folder runs nothing

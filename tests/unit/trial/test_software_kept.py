@@ -197,7 +197,7 @@ def test_software_on_a_file_system_with_times_of_its_own_is_listed_each_time(ins
         "import sys\nif sys.argv[0].endswith('fingerprint.py'):\n"
         "    sys.path.insert(0, sys.argv[0].rsplit('/', 2)[0])\n    from tare_inside import launch\n"
         "    real = launch.file_systems\n"
-        "    launch.file_systems = lambda mounts=None, folders=None: {**real(mounts, folders), 'one': 'squashfs'}\n"
+        "    launch.file_systems = lambda *given: {**real(*given), 'one': 'squashfs'}\n"
     )
     wait_until_old()
     assert inside()["python"] == inside()["python"]

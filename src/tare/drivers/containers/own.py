@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -38,8 +38,9 @@ from tare.drivers.containers.place import LABEL, labels
 from tare.drivers.containers.roots import give_work_folder
 from tare.drivers.layers import LARGEST_COPY_BYTES
 from tare.drivers.places import Phases, comes_true
-from tare.drivers.surroundings import surroundings, throttled
+from tare.drivers.surroundings import installed, surroundings, throttled
 from tare_inside import launch
+from tare_inside.fingerprint import MODULES
 
 Allow: TypeAlias = Literal["network", "volumes", "privileged"]
 
@@ -50,7 +51,10 @@ _OWN = (  # what belongs to the one container that they run, or to their termina
 )  # fmt: skip
 _OF_NETWORKS = ("--network", "--net", "--link", "--ip", "--ip6", "--link-local-ip", "--mac-address", "--network-alias",
                 "--net-alias")  # fmt: skip
+_NETWORKS = ("host", "bridge", "default", "slirp4netns", "pasta", "private")
+_USUAL_RUNTIMES = ("", "runc", "crun", "oci", "io.containerd.runc.v2")
 _MOUNTS = ("--volume", "--mount")
+_INSTALLED: dict[str, dict[str, Any]] = {}  # by the image: it is read once, in a run that comes before those compared
 _CHANGE_DEVICE = {  # its clock, modules, memory, kernel log, audit, security, kernel and files
     "ALL", "SYS_ADMIN", "SYS_TIME", "SYS_MODULE", "SYS_RAWIO", "SYSLOG", "AUDIT_CONTROL", "MAC_ADMIN", "BPF",
     "SYS_BOOT", "DAC_READ_SEARCH",
@@ -94,6 +98,7 @@ class Seen:
     image: str  # its id
     user: str  # `1000:1000`; empty where its ids are not known
     open_to_device: tuple[str, ...]  # by what it could change the device itself
+    engine: Mapping[str, Any] = field(default_factory=dict)  # how the engine runs it, by names of facts
 
     def on_device(self, path: str) -> str:
         """The file of the device that stands at this path inside; the path itself where that is the image's."""
@@ -189,7 +194,24 @@ def _seen(found: Mapping[str, Any], line: Line, user: str) -> Seen:
         image=str(found["Image"]),
         user=user,
         open_to_device=tuple(_open_to_device(settings, line)),
+        engine=_of_engine(config, settings),
     )
+
+
+def _of_engine(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """How the engine runs a container, beside its limits: names that say nothing of anybody."""
+    network, runtime = (str(settings.get(name) or "") for name in ("NetworkMode", "Runtime"))
+    health = (config.get("Healthcheck") or {}).get("Test") or ["NONE"]
+    found = {
+        "log_driver": (settings.get("LogConfig") or {}).get("Type"),
+        "network": None if network == "none" else network if network in _NETWORKS else "another",
+        "runtime": None if runtime in _USUAL_RUNTIMES else runtime,
+        "health_check": None if health[0] == "NONE" else "yes",
+        "init": "yes" if settings.get("Init") else None,
+        "read_only": "yes" if settings.get("ReadonlyRootfs") else None,
+        "user": config.get("User") or None,
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _open_to_device(settings: Mapping[str, Any], line: Line) -> Iterator[str]:
@@ -387,7 +409,7 @@ class OwnPlace:
         self, host: Host, site: Site, line: Line, seen: Seen, added: Sequence[str], groups: Mapping[str, str]
     ) -> None:
         self.name, self.clock = site.name, host.clock
-        self.facts: dict[str, Any] = {"root": "image", "image_id": seen.image}
+        self.facts: dict[str, Any] = {"root": "image", "image_id": seen.image, "engine": dict(seen.engine)}
         self.phases = Phases(host.clock)
         self._host, self._site, self._line, self._seen = host, site, line, seen
         self._added, self._groups = added, groups
@@ -433,7 +455,7 @@ class OwnPlace:
             why = _why(made, line, {**own, **job.env})
             raise TareError(f"the engine made no container of `{line.shown()}`: {why}")
         attached = Job((*line.engine, "start", "--attach", self.name), dict(os.environ), "/")
-        watch = Watch(self._host, self._groups, self.facts)
+        watch = Watch(self._host, self._groups, self.facts, self._seen.image)
         return OwnProcess(self._host, line, self.name, self._groups, self._host.spawn(attached), watch)
 
     def helpers(self) -> set[int]:
@@ -473,9 +495,9 @@ class Watch:
     The engine puts it into a group of its own in ours, where its quota is, and removes that with it.
     """
 
-    def __init__(self, host: Host, groups: Mapping[str, str], facts: dict[str, Any]) -> None:
+    def __init__(self, host: Host, groups: Mapping[str, str], facts: dict[str, Any], image: str = "") -> None:
         self.counted: dict[str, float] = {}
-        self._host, self._groups, self._facts = host, groups, facts
+        self._host, self._groups, self._facts, self._image = host, groups, facts, image
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
@@ -494,7 +516,10 @@ class Watch:
             pid = self._first()
         if pid is None:
             return
-        self._facts["around"] = surroundings(self._host, pid)
+        around = surroundings(self._host, pid)
+        if os.environ.get(MODULES) and self._image not in _INSTALLED and (found := installed(pid)):
+            _INSTALLED[self._image] = found
+        self._facts["around"] = around | _INSTALLED.get(self._image, {})
         own = tree.folders_of_pid(self._host, pid)
         while not self._ended.wait(_LOOKS_EVERY_S):
             if (waits := _waits(self._host, pid, own)) is not None:

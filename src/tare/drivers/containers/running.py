@@ -25,7 +25,7 @@ from tare.drivers import nvidia
 from tare.drivers.cgroups import tree
 from tare.drivers.containers.line import ENGINES
 from tare.drivers.containers.own import cpu_s
-from tare.drivers.surroundings import numbers, surroundings, throttled, waited_s
+from tare.drivers.surroundings import environ, numbers, surroundings, throttled, waited_s
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _SAMPLE_S = 0.05
@@ -193,7 +193,7 @@ def _facts(host: Host, target: Target, pids: Sequence[int], groups: Mapping[str,
     mounted, files = mounts(host, target.pid), [_open_files(pid) for pid in pids]
     paths = [path for each in files for path in each or () if path.startswith("/") and not path.startswith(_NO_FILES)]
     kinds = Counter(mount.kind for path in paths if (mount := holding(mounted, path)) is not None)
-    variables = _variables(target.pid)
+    variables = environ(target.pid)
     found: dict[str, Any] = {
         "command": masked_words(words_of(target.pid)),
         "processes": len(pids),
@@ -201,7 +201,7 @@ def _facts(host: Host, target: Target, pids: Sequence[int], groups: Mapping[str,
         "cores": len(os.sched_getaffinity(target.pid)),
         "open_files": max((len(each) for each in files if each is not None), default=None),
         "file_systems": dict(kinds),
-        "variables": variables,
+        "variables": None if variables is None else shown_env(variables),
         **surroundings(host, target.pid),
     }
     if target.container is None:
@@ -231,15 +231,6 @@ def _open_files(pid: int) -> list[str] | None:
     except OSError:
         return None
     return found
-
-
-def _variables(pid: int) -> dict[str, str] | None:
-    """Those that it was started with: values that tell nothing of anybody, and the names of the others."""
-    try:
-        text = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
-    except OSError:
-        return None
-    return shown_env(dict(each.split("=", 1) for each in text.split("\0") if "=" in each))
 
 
 def _listed(folder: str) -> list[str]:

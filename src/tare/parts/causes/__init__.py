@@ -15,10 +15,7 @@ SHARED = {
         "ulimits",
     ),
     "software": (
-        "architecture",
-        "device_state",
         "entry_point",
-        "gpu_math",
         "instruction_set",
         "software",
         "start_up_files",

@@ -12,6 +12,12 @@ from tare.parts.causes.variables import ALLOCATION, env_cure, suspected_variable
 from tare.parts.protocols import Cause, Json, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 _SLOW = {"fuse": 0.7, "fuse.": 0.7, "9p": 0.8, "virtiofs": 0.6, "nfs": 0.6, "nfs4": 0.6, "cifs": 0.6, "overlay": 0.2}
+_PLACES = {
+    "work": "the working folder lies",
+    "tmp": "temporary files lie",
+    "data": "the data that its command names lies",
+    "python": "Python's modules lie",
+}
 
 
 class RootFiles(Cause):
@@ -22,10 +28,8 @@ class RootFiles(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "tail"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        kinds = {
-            name: (slow.seen(f"file_system.{name}"), quick.seen(f"file_system.{name}")) for name in ("work", "tmp")
-        }
-        not_seen = unseen(*(each for pair in kinds.values() for each in pair))
+        kinds = {name: (slow.seen(f"file_system.{name}"), quick.seen(f"file_system.{name}")) for name in _PLACES}
+        not_seen = unseen(*(each for name in ("work", "tmp") for each in kinds[name]))
         differing = {
             name: (one.value, other.value)
             for name, (one, other) in kinds.items()
@@ -44,7 +48,7 @@ class RootFiles(Cause):
         weights = [
             weight for kind, _ in differing.values() for start, weight in _SLOW.items() if str(kind).startswith(start)
         ]
-        told = [f"{name} lies on {ours}, {theirs} on the other side" for name, (ours, theirs) in differing.items()]
+        told = [f"{_PLACES[name]} on {ours}, {theirs} on the other side" for name, (ours, theirs) in differing.items()]
         if ours == theirs:
             return Suspicion(
                 weight=max(weights, default=0.2),
@@ -360,6 +364,7 @@ class Network(Cause):
 
 ENGINES = ("docker", "podman")
 MUCH_BYTES = 256 << 10
+_LOGS = "place.engine.log_driver"
 
 
 class Output(Cause):
@@ -371,9 +376,12 @@ class Output(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         printed = slow.number("output.bytes") or 0.0
-        if slow.platform == "own":
-            return NotLooked("how much goes through the engine of your line, and its log driver, was not counted.")
-        if slow.platform not in ENGINES:
+        of_line, driver = slow.platform == "own", slow.facts.get(_LOGS)
+        if of_line and driver is None:
+            return NotLooked("which log driver its engine uses is seen only in a run.")
+        if of_line and (quick.platform == "own" or driver == "none"):
+            return RuledOut("its output goes through no log driver, or through the same one on both sides.")
+        if not of_line and slow.platform not in ENGINES:
             return RuledOut("its output goes through no engine.")
         if slow.env("TARE_OUTPUT"):
             return RuledOut("its output goes to a file.")
@@ -383,9 +391,10 @@ class Output(Cause):
             return RuledOut(f"it prints {size_text(printed) if printed else 'little'}.")
         return Suspicion(
             weight=0.6,
-            evidence=f"it prints {size_text(printed)} or more in a run, through the engine.",
+            evidence=f"it prints {size_text(printed)} or more in a run, through the engine"
+            f"{f' and its log driver {driver}' if of_line else ''}.",
             guess=True,
-            without={"env": {"TARE_OUTPUT": "/dev/null"}},
+            without={"flags": {"--log-driver": "none"}} if of_line else {"env": {"TARE_OUTPUT": "/dev/null"}},
             cure="less output (`> FILE` in the container, a progress bar that is off), or --log-driver none, "
             "--log-opt mode=non-blocking",
         )

@@ -202,39 +202,6 @@ class InstructionSet(Cause):
         return found or RuledOut("the libraries use the same instructions on both sides.")
 
 
-_GPU_KEYS = {
-    "torch.gpu.tf32": "TF32",
-    "torch.gpu.cudnn_benchmark": "cudnn.benchmark",
-    "torch.gpu.cudnn": "cuDNN",
-    "torch.gpu.name": "the GPU",
-    "torch.cuda": "CUDA",
-}
-
-
-class GpuMath(Cause):
-    """How the GPU computes: TF32, cudnn.benchmark, versions of CUDA and cuDNN, or another GPU."""
-
-    title: ClassVar[str] = "how the GPU computes"
-    phases: ClassVar[frozenset[str]] = frozenset({"gpu"})
-
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        if not any(key.startswith("torch.gpu") for key in slow.facts):
-            return unseen(slow.seen("kernel")) or RuledOut("no GPU was used.")
-        pairs = {name: (slow.facts.get(key), quick.facts.get(key)) for key, name in _GPU_KEYS.items()}
-        if not any(key.startswith("torch.gpu") for key in quick.facts):
-            return NotLooked("which GPU the other side used was not recorded.")
-        differing = {name: pair for name, pair in pairs.items() if None not in pair and pair[0] != pair[1]}
-        if not differing:
-            return RuledOut("TF32, cudnn.benchmark, CUDA, cuDNN and GPU are the same on both sides.")
-        told = "; ".join(f"{name} is {ours}, {theirs} on the other side" for name, (ours, theirs) in differing.items())
-        return Suspicion(
-            weight=0.6,
-            evidence=f"{told}.",
-            cure="the same versions in the image, and the same torch.backends settings in the script",
-            untried="versions of CUDA cannot be exchanged alone; see the cause `software`.",
-        )
-
-
 _FILES = "startup.files."
 _HARMLESS = re.compile(r"(distutils-precedence|.*-nspkg|_virtualenv|a1_coverage)\.pth")  # of packaging tools
 
@@ -283,64 +250,3 @@ def _hidden(paths: Sequence[str]) -> Suspicion:
         bundle=len(paths) > 1,
         parts=tuple(_hidden(half) for half in (paths[:middle], paths[middle:])) if middle else (),
     )
-
-
-_SAME = {"amd64": "x86_64", "arm64": "aarch64"}
-
-
-class Architecture(Cause):
-    """The image's architecture: one that this CPU does not have is emulated, ten times slower and more."""
-
-    title: ClassVar[str] = "the image's architecture"
-    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "tail"})
-
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        ours, theirs = (str(side.facts.get("machine") or "") for side in (slow, quick))
-        ours, theirs = _SAME.get(ours, ours), _SAME.get(theirs, theirs)
-        if not ours or not theirs:
-            return NotLooked("the architecture of a side is not known.")
-        if ours == theirs:
-            return RuledOut(f"both sides run code for {ours}.")
-        return Suspicion(
-            weight=1.0,
-            evidence=f"the image is for {ours}, this device is {theirs}: its code is emulated.",
-            cure=f"--platform linux/{ {v: k for k, v in _SAME.items()}.get(theirs, theirs) }",
-            untried="there is no image of the other architecture to try.",
-        )
-
-
-_STATES = {
-    "device.cpu": ("another CPU", 0.9),
-    "device.cores": ("another number of cores", 0.7),
-    "device.kernel": ("another kernel", 0.4),
-    "device.cpu.governor": ("another CPU governor", 0.7),
-    "device.transparent_hugepage": ("other transparent huge pages", 0.6),
-    "device.vm.swappiness": ("another swappiness", 0.2),
-    "device.memory_bytes": ("another amount of memory", 0.3),
-    "device.os": ("another operating system", 0.3),
-    "device.board": ("another board", 0.8),
-}
-
-
-class DeviceState(Cause):
-    """The device: another CPU, kernel, governor, or huge pages; for two machines, or one machine at two times."""
-
-    title: ClassVar[str] = "the state of the device"
-    phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu", "tail"})
-
-    def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        both = [key for key in _STATES if unseen(slow.seen(key), quick.seen(key)) is None]
-        differing = [key for key in both if slow.facts[key] != quick.facts[key]]
-        if not differing and not all("device.kernel" in side.facts for side in (slow, quick)):
-            return NotLooked("the device of a side was not recorded.")
-        if not differing:
-            return RuledOut("both sides ran on the same device in the same state.")
-        told = "; ".join(
-            f"{_STATES[key][0]} ({slow.facts.get(key)}, {quick.facts.get(key)} on the other side)" for key in differing
-        )
-        return Suspicion(
-            weight=max(_STATES[key][1] for key in differing),
-            evidence=f"{told}.",
-            cure="the same settings on both machines: `tare device status` prints them",
-            untried="the other machine is not at hand.",
-        )

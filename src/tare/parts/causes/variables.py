@@ -114,6 +114,9 @@ INSTRUCTIONS: Table = {
 }
 # An option with a number of threads; those that only answer connections wait more than they compute.
 THREAD_OPTION = re.compile(r"--?(?!.*http)([a-z0-9]+[-_])*n?threads?([-_][a-z0-9]+)*", re.IGNORECASE)
+_OF_GPUS = ("CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_", "PYTORCH_NO_CUDA_", "PYTORCH_CUDA_", "TORCH_ALLOW_TF32_")
+"""Variables of libraries that do nothing where no GPU is used: such a one is then no suspect."""
+
 POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 """The number of threads: each library has a variable of its own; torch follows OpenMP's."""
 
@@ -164,7 +167,8 @@ def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | N
     None where all were looked at on both sides and none differs. Several are a bundle, with two halves of it: what is
     likelier to cost comes first.
     """
-    sides = {name: _on_both(name, slow, quick) for name in costly}
+    idle = slow.uses_gpu is False and quick.uses_gpu is False
+    sides = {name: _on_both(name, slow, quick) for name in costly if not (idle and name.startswith(_OF_GPUS))}
     not_seen = {name: _not_seen(name, *pair) for name, pair in sides.items()}
     differing = [name for name, pair in sides.items() if not_seen[name] is None and pair[0] != pair[1]]
     if not differing:
