@@ -632,7 +632,7 @@ class Suspicion:
     bundle: bool = False  # the change exchanges many things at once: it tells where the cost is, not what costs
     given: bool = False  # by an option of the user's: always tried
     spends: tuple[str, ...] = ()  # as of its cause, where the evidence says more
-    phases: frozenset[str] = frozenset()  # the same
+    phases: tuple[str, ...] = ()  # the same
     title: str = ""  # where a cause suspects several things: which one this is
     weakens: bool = False  # its cure takes a protection away, as `Cause.weakens`
 

@@ -187,7 +187,7 @@ def examined(slow: Side, quick: Side, shares: Mapping[str, float] | None = None)
     for name, first in seen.items():
         cause = cause_of(name)
         found = _with_given(cause, slow, quick, first)
-        phases = found.phases if isinstance(found, Suspicion) else frozenset()
+        phases = frozenset(found.phases if isinstance(found, Suspicion) else ())
         fits = fitting(phases or cause.phases, shares or {})
         if isinstance(found, RuledOut):
             ruled_out[name] = found.why

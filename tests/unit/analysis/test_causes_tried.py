@@ -15,7 +15,6 @@ from tare.analysis.why.causes import (
     Wave,
     added,
     answer,
-    blocks_of,
     disturbed,
     facts_of,
     judged_metric,
@@ -77,7 +76,7 @@ def test_a_trial_that_alone_in_its_block_was_throttled_is_left_out():
     made[2:4] = [replace(each, state="suspect", reasons=(hot,)) for each in made[2:4]]  # the whole block
     wave = Wave(made, {role: ROLES[role] for role in times})
 
-    assert blocks_of(wave, "step_mean_s") == 7
+    assert answer([wave], margin=0.05).total.n == 7
     assert answer([wave], margin=0.05).total.effect == pytest.approx(1.0, abs=0.05)
 
 

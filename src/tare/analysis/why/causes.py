@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeAlias
 
@@ -362,15 +362,6 @@ def _cured(last: Wave, found: Mapping[str, Tried], base: Comparison | None) -> C
     if not late:
         return base
     return late[0].left if len(late) == 1 else None
-
-
-def blocks_of(wave: Wave, metric: str) -> int:
-    """The blocks of a wave in which each of its sides has a time."""
-    held: dict[Hashable, set[Hashable]] = {}
-    for each in _timed(wave.records, metric, ""):
-        held.setdefault(each.side, set()).add(each.block)
-    wanted = {_side(fields, wave.records) for fields in wave.roles.values()}
-    return len(set.intersection(*(held.get(side, set()) for side in wanted)))
 
 
 def disturbed(records: Iterable[Record]) -> int:

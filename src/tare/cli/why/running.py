@@ -45,7 +45,7 @@ def explain_running(attached: Attached, as_json: bool) -> None:
     """Look, judge, and say what would prove it."""
     from tare.analysis.why.running import suspects
     from tare.drivers.containers import running
-    from tare.parts.causes.variables import ALLOCATION, DEBUG, EITHER_WAY
+    from tare.parts.knowledge import costly_variables
 
     host = LocalHost()
     if attached.pid is not None:
@@ -54,8 +54,7 @@ def explain_running(attached: Attached, as_json: bool) -> None:
         target = running.of_container(host, str(attached.running))
     say(f"looking at {target.name} for {attached.seconds:g} s: nothing is started in it, and nothing of it is changed.")
     seen = asdict(running.look(host, target, attached.seconds))
-    costly = {name: what for name, (what, _) in {**ALLOCATION, **DEBUG}.items() if name not in EITHER_WAY}
-    found = suspects(seen, costly)
+    found = suspects(seen, costly_variables("allocator", "debug_variables"))
     line = running.line_text(target)
     if as_json:
         print_json({"target": target.name, **seen, "suspects": [asdict(each) for each in found], "proof": line})

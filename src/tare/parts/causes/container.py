@@ -8,7 +8,8 @@ import math
 from typing import ClassVar
 
 from tare.base.text import size_text
-from tare.parts.causes.variables import ALLOCATION, env_cure, suspected_variables
+from tare.parts.causes.variables import env_cure, suspected_variables
+from tare.parts.knowledge import variables
 from tare.parts.protocols import Cause, Json, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 _SLOW = {"fuse": 0.7, "fuse.": 0.7, "9p": 0.8, "virtiofs": 0.6, "nfs": 0.6, "nfs4": 0.6, "cifs": 0.6, "overlay": 0.2}
@@ -186,7 +187,7 @@ class Allocator(Cause):
     title: ClassVar[str] = "the memory allocator"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        found = suspected_variables(slow, quick, ALLOCATION)
+        found = suspected_variables(slow, quick, variables("allocator"))
         if isinstance(found, Suspicion):
             return found
         ours, theirs = (side.metrics.get("minor_faults", 0.0) for side in (slow, quick))

@@ -6,19 +6,18 @@ suspected last. What a cause of its own looks at (a limit that can be moved, a v
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
+from tare.parts.knowledge import row_of
 from tare.parts.protocols import Cause, Json, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 _MOST_NAMED = 8
 _NDOTS = "resolver.ndots"
 _ANYWHERE = frozenset({"start", "data", "compute", "gpu", "tail"})
-_STARTS, _READS = frozenset({"start"}), frozenset({"start", "data", "tail"})
+_READS = frozenset({"start", "data", "tail"})
 _COMPUTES = frozenset({"start", "data", "compute", "tail"})
 _WAITS = ("wait", "off")
 
@@ -32,16 +31,6 @@ class Kind:
     phases: frozenset[str] = _ANYWHERE
     spends: tuple[str, ...] = ()
     untried: str = "it cannot be exchanged alone in this container."
-
-
-@dataclass(frozen=True)
-class Row:
-    """Keys of facts, as a regular expression; what a difference means; how likely it costs something."""
-
-    keys: str
-    kind: str  # a key of KINDS; empty where a cause of its own looks at it, or where it costs nothing
-    words: str = ""
-    prior: float = 0.1
 
 
 _DEVICES = "the device cannot be exchanged here."
@@ -72,72 +61,6 @@ KINDS: Mapping[str, Kind] = {
     "rights": Kind("the rights of the process", "the capabilities that it had on the other side"),
 }  # fmt: skip
 
-# The first row that fits decides.
-ROWS: tuple[Row, ...] = (
-    Row(r"machine", "architecture", "its code is emulated", 1.0),
-    Row(r"torch\.gpu\.tf32", "gpu_math", "TF32", 0.7),
-    Row(r"torch\.gpu\.cudnn_benchmark", "gpu_math", "cudnn.benchmark", 0.6),
-    Row(r"torch\.gpu\.cudnn|torch\.cuda", "gpu_math", "another version of CUDA or cuDNN", 0.5),
-    Row(r"torch\.gpu\..*", "gpu_math", "the GPU", 0.6),
-    Row(r"device\.cpu", "device", "another CPU", 0.9),
-    Row(r"device\.board", "device", "another board", 0.8),
-    Row(r"device\.cores", "device", "another number of cores", 0.7),
-    Row(r"device\.cpu\.governor", "device", "another CPU governor", 0.7),
-    Row(r"device\.transparent_hugepage", "device", "other transparent huge pages", 0.6),
-    Row(r"device\.kernel", "device", "another kernel", 0.4),
-    Row(r"device\.memory_bytes", "device", "another amount of memory", 0.3),
-    Row(r"device\.os", "device", "another operating system", 0.3),
-    Row(r"device\.vm\.swappiness", "device", "another swappiness", 0.2),
-    Row(r"device\..*", ""),  # what a boot changes, or a control of the study
-    Row(r"clock\.source", "clock", "reading the time may be a system call", 0.6),
-    Row(r"cgroup\.memory_high_bytes", "control_group", "whoever has more memory is made to wait", 0.7),
-    Row(r"cgroup\.swap_limit_bytes", "control_group", "another limit of the swap space", 0.2),
-    Row(r"cgroup\.io_limit", "control_group", "a disk is read or written no faster", 0.6),
-    Row(r"cgroup\..*", ""),  # quota, weight and limits that can be moved
-    Row(r"\w+\.looked", ""),
-    Row(r"pages\..*|process\.THP_enabled", "huge_pages", "the kernel joins pages of 4 KiB otherwise", 0.4),
-    Row(r"process\.Speculation_Store_Bypass|process\.Seccomp", ""),  # seccomp
-    Row(r"process\.Speculation.*", "mitigation", "indirect branches are not predicted", 0.4),
-    Row(r"process\.(Cpus|Mems)_allowed_list", ""),
-    Row(r"process\.CapEff|process\.CapBnd|process\.NoNewPrivs", "rights", "other capabilities", 0.05),
-    Row(r"mount_options\.(data|work)", "mount", "the file system that it reads and writes", 0.3),
-    Row(r"mount_options\..*", "mount", "a file system that it uses", 0.1),
-    Row(r"resolver\.ndots", "name_resolution", "each name is first looked for in every search domain", 0.4),
-    Row(r"resolver\.(servers|timeout|attempts|single.request.*|use.vc|rotate)", "name_resolution",
-        "other servers, or another wait for them", 0.3),
-    Row(r"resolver\.ipv6", "name_resolution", "addresses of IPv6 are tried on one side alone", 0.3),
-    Row(r"resolver\..*", "name_resolution", "a setting of the resolver", 0.15),
-    Row(r"place\.engine\.log_driver", ""),
-    Row(r"place\.engine\.network", "engine", "packets go through a bridge, a proxy or address translation", 0.3),
-    Row(r"place\.engine\.runtime", "engine", "another runtime starts the container", 0.5),
-    Row(r"place\.engine\.health_check", "engine", "a program runs beside the command, again and again", 0.4),
-    Row(r"place\.engine\..*", "engine", "a setting of the engine", 0.1),
-    Row(r"python\.gil", "interpreter", "a Python without its lock is slower with one thread", 0.8),
-    Row(r"python\.compiled", "interpreter", "the compiler optimised it otherwise", 0.6),
-    Row(r"python\.configured", "interpreter", "it was configured otherwise", 0.2),
-    Row(r"python\.implementation", "interpreter", "another implementation of Python", 0.8),
-    Row(r"packages\.python\.(torch|numpy|scipy|pandas|tensorflow|jax|jaxlib|onnxruntime|opencv.*|pillow.*|numba|llvmlite"
-        r"|pyarrow|polars|duckdb|transformers|tokenizers|scikit_learn|xgboost|lightgbm|triton)", "packages",
-        "a library that computes", 0.45),
-    Row(r"packages\.python\.(protobuf|orjson|ujson|msgpack|lxml|pyyaml|aiohttp|uvloop|httptools|grpcio|cryptography"
-        r"|pydantic.*|sqlalchemy|psycopg.*|redis|hiredis|regex|cython)", "packages", "it may lack compiled code", 0.3),
-    Row(r"packages\.python\.(coverage|ddtrace|newrelic|opentelemetry.*|elastic_apm|sentry_sdk|debugpy|scalene|memray"
-        r"|pyinstrument|viztracer)", "packages", "it may trace calls", 0.4),
-    Row(r"packages\.system\.(libc6|musl|libgomp1|libopenblas.*|libblas.*|libatlas.*|intel-mkl.*|libjemalloc.*"
-        r"|libtcmalloc.*|libgoogle-perftools.*|openssl|libssl.*|zlib1?g?|libzstd.*)", "packages",
-        "a library that many programs use", 0.3),
-    Row(r"packages\..*", "packages", "another version, or on one side alone", 0.15),
-    # What causes of their own look at, what names a place or a run, and what is there for a reader alone.
-    Row(r"(env|variables|modules|startup|limits|shm|file_system|beside|libraries|libc|kernel|output|served|command|place"
-        r"|torch|numpy|python|gpu)(\..*|$)", ""),
-)  # fmt: skip
-
-
-@cache
-def row_of(key: str) -> Row:
-    unknown = Row(key, "other", "no row of the catalogue knows it")
-    return next((row for row in ROWS if re.fullmatch(row.keys, key)), unknown)
-
 
 class Recorded(Cause):
     """Anything else that both sides recorded and that differs: packages, mounts, the resolver, how Python was built,
@@ -156,7 +79,7 @@ class Recorded(Cause):
     def suspicions(self, slow: Side, quick: Side) -> Mapping[str, Suspicion | RuledOut | NotLooked]:
         pairs = defaultdict[str, dict[str, tuple[Observation, Observation]]](dict)
         for key in sorted({*slow.facts, *quick.facts}):
-            if kind := row_of(key).kind:
+            if (kind := row_of(key).kind) in KINDS:
                 pairs[kind][key] = (slow.seen(key), quick.seen(key))
         return {kind: _of_kind(kind, pairs[kind], slow) for kind in KINDS if kind in pairs or kind != "other"}
 
@@ -183,7 +106,7 @@ def _of_kind(
         cure=kind.cure,
         untried="" if change else kind.untried,
         title=kind.title,
-        phases=kind.phases,
+        phases=tuple(sorted(kind.phases)),
         spends=kind.spends,
     )
 

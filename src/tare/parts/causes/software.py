@@ -10,23 +10,10 @@ from typing import ClassVar
 
 from tare.base.secrets import is_mask
 from tare.drivers.containers.place import NO_ENTRY
-from tare.parts.causes.variables import INSTRUCTIONS, suspected_variables
+from tare.parts.causes.variables import suspected_variables
+from tare.parts.knowledge import rows, variables
 from tare.parts.protocols import Cause, Json, NotLooked, RuledOut, Side, Suspicion, unseen
 
-# What is known to cost, heaviest first: a key of the fingerprint, what it is called.
-_BUILDS = (
-    (r"python\.debug", "a debug build of Python", 0.9),
-    (r"python\.optimized", "Python built without profile-guided optimisation", 0.7),
-    (r"python\.lto", "Python built without link-time optimisation", 0.4),
-    (r"python\.shared", "a shared libpython", 0.4),
-    (r"libc", "another C library", 0.6),
-    (r"torch\.(blas|mkl|mkldnn|parallel|cpu_capability)", "another linear-algebra library or code path", 0.7),
-    (r"torch\.(version|build|git|cuda)", "another torch", 0.5),
-    (r"libraries\.lib(open)?blas|libraries\.libmkl|libraries\.libdnnl", "another build of BLAS", 0.5),
-    (r"libraries\.lib(cudnn|cublas|cudart|nccl)", "another CUDA library", 0.5),
-    (r"numpy\.version", "another NumPy", 0.4),
-    (r"python\.version", "another Python", 0.5),
-)
 _MOST_NAMED = 8  # differences of two images that are listed
 
 
@@ -37,7 +24,8 @@ class Software(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        found = [(weight, what, key) for pattern, what, weight in _BUILDS for key in _differing(pattern, slow, quick)]
+        known = [row for row in rows() if row.kind == "software"]
+        found = [(row.prior, row.words, key) for row in known for key in _differing(row.keys, slow, quick)]
         ours, theirs = (side.fields.get("image") or side.fields.get("dockerfile") for side in (slow, quick))
         if not ours and not found:
             return RuledOut("both sides run the software of this device.")
@@ -152,7 +140,7 @@ def _with_other(quick: Side) -> dict[str, Json]:
 
 
 def _differing(pattern: str, slow: Side, quick: Side) -> list[str]:
-    keys = [key for key in {**slow.facts, **quick.facts} if re.match(pattern, key)]
+    keys = [key for key in {**slow.facts, **quick.facts} if re.fullmatch(pattern, key)]
     both = [key for key in keys if key in slow.facts and key in quick.facts]
     return sorted(key for key in both if slow.facts[key] != quick.facts[key])
 
@@ -188,7 +176,7 @@ class InstructionSet(Cause):
     title: ClassVar[str] = "the vector instructions in use"
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        found = suspected_variables(slow, quick, INSTRUCTIONS)
+        found = suspected_variables(slow, quick, variables("instruction_set"))
         if isinstance(found, Suspicion):
             return found
         ours, theirs = (slow.facts.get("torch.cpu_capability"), quick.facts.get("torch.cpu_capability"))

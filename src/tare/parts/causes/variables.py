@@ -12,106 +12,12 @@ from typing import ClassVar, TypeAlias
 
 from tare.base.command_words import options_in
 from tare.base.secrets import are_comparable, is_mask, revealed
+from tare.parts.knowledge import variables
 from tare.parts.protocols import Absent, Cause, Known, NotLooked, Observation, RuledOut, Side, Suspicion, unseen
 
 _MOST_NAMED = 4  # modules without compiled files
 Table: TypeAlias = Mapping[str, tuple[str, float]]
 
-DEBUG: Table = {
-    "CUDA_LAUNCH_BLOCKING": ("every CUDA kernel is waited for", 0.9),
-    "PYTHONDEVMODE": ("Python's development mode checks every call", 0.7),
-    "PYTHONTRACEMALLOC": ("every allocation of Python is traced", 0.9),
-    "PYTHONMALLOC": ("another allocator for Python's objects", 0.7),
-    "PYTHONPROFILEIMPORTTIME": ("imports are timed", 0.3),
-    "PYTHONOPTIMIZE": ("bytecode of another optimisation level", 0.2),
-    "PYTHONASYNCIODEBUG": ("asyncio checks itself", 0.4),
-    "COVERAGE_PROCESS_START": ("every line is traced for coverage", 0.9),
-    "PYTHONNODEBUGRANGES": ("tracebacks without columns", 0.1),
-    "TORCH_DISTRIBUTED_DEBUG": ("collectives are checked", 0.5),
-    "TORCH_LOGS": ("torch logs what it compiles", 0.4),
-    "TORCH_SHOW_DISPATCH_TRACE": ("every operator is printed", 0.8),
-    "TORCHDYNAMO_DISABLE": ("torch.compile is off", 0.7),
-    "TORCH_COMPILE_DISABLE": ("torch.compile is off", 0.7),
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": ("every tensor is allocated by the driver", 0.9),
-    "PYTORCH_JIT": ("TorchScript is off", 0.4),
-    "NCCL_DEBUG": ("NCCL logs", 0.2),
-    "NVIDIA_TF32_OVERRIDE": ("TF32 is switched on or off for all libraries", 0.6),
-    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": ("TF32 is switched on for matrix products", 0.6),
-    "CUDNN_LOGLEVEL_DBG": ("cuDNN logs", 0.5),
-    "CUBLAS_WORKSPACE_CONFIG": ("cuBLAS computes reproducibly", 0.4),
-    "CUDA_CACHE_DISABLE": ("kernels are compiled again in every process", 0.6),
-    "CUDA_DEVICE_MAX_CONNECTIONS": ("another number of hardware queues", 0.4),
-    "CUDA_MODULE_LOADING": ("kernels are loaded at the start, or when first used", 0.3),
-    "OMP_DISPLAY_AFFINITY": ("OpenMP prints at every region", 0.3),
-    "OMP_WAIT_POLICY": ("threads wait in another way", 0.5),
-    "GOMP_SPINCOUNT": ("threads wait in another way", 0.5),
-    "KMP_BLOCKTIME": ("threads wait in another way", 0.5),
-    "OMP_PROC_BIND": ("threads are bound to cores", 0.4),
-    "GOMP_CPU_AFFINITY": ("threads are bound to cores", 0.5),
-    "KMP_AFFINITY": ("threads are bound to cores", 0.5),
-    "LD_DEBUG": ("the loader prints what it does", 0.6),
-    "LD_BIND_NOW": ("all symbols are resolved at the start", 0.2),
-}
-COMPILED: Table = {
-    "PYTHONDONTWRITEBYTECODE": ("imports without a cached file are compiled in every process", 0.5),
-    "PYTHONPYCACHEPREFIX": ("compiled files are looked for in another folder", 0.7),
-}
-FOLDERS: Table = {
-    "TORCHINDUCTOR_CACHE_DIR": ("kernels of torch.compile are kept elsewhere", 0.6),
-    "TRITON_CACHE_DIR": ("Triton's kernels are kept elsewhere", 0.6),
-    "CUDA_CACHE_PATH": ("CUDA's compiled kernels are kept elsewhere", 0.6),
-    "XDG_CACHE_HOME": ("caches are kept elsewhere", 0.6),
-    "HF_HOME": ("Hugging Face's files are kept elsewhere", 0.5),
-    "TORCH_HOME": ("torch's downloads are kept elsewhere", 0.4),
-    "MPLCONFIGDIR": ("Matplotlib builds its font list again", 0.3),
-    "NUMBA_CACHE_DIR": ("Numba's compiled code is kept elsewhere", 0.4),
-}
-RANKS: Table = {
-    "NCCL_SHM_DISABLE": ("NCCL goes without shared memory", 0.7),
-    "NCCL_P2P_DISABLE": ("NCCL goes without peer access", 0.8),
-    "NCCL_P2P_LEVEL": ("NCCL limits peer access", 0.5),
-    "NCCL_IB_DISABLE": ("NCCL goes without InfiniBand", 0.7),
-    "NCCL_SOCKET_IFNAME": ("NCCL uses another network interface", 0.5),
-    "GLOO_SOCKET_IFNAME": ("Gloo uses another network interface", 0.5),
-    "NCCL_ALGO": ("NCCL uses another algorithm", 0.4),
-    "NCCL_PROTO": ("NCCL uses another protocol", 0.4),
-}
-# Those of causes with more to look at than variables.
-ALLOCATION: Table = {
-    "LD_PRELOAD": ("another library comes first, such as an allocator", 0.6),
-    "GLIBC_TUNABLES": ("other settings of the C library", 0.6),
-    "MALLOC_CHECK_": ("every allocation is checked", 0.9),
-    "MALLOC_PERTURB_": ("every allocation is filled", 0.9),
-    "MALLOC_ARENA_MAX": ("threads share arenas", 0.6),
-    "MALLOC_TRIM_THRESHOLD_": ("memory is given back at another size", 0.7),
-    "MALLOC_MMAP_THRESHOLD_": ("large blocks are mapped at another size", 0.8),
-    "MALLOC_TOP_PAD_": ("the heap grows in other steps", 0.4),
-    "MIMALLOC_PURGE_DELAY": ("memory is given back at another time", 0.5),
-    "PYTORCH_CUDA_ALLOC_CONF": ("torch's CUDA allocator works differently", 0.5),
-    "PYTORCH_ALLOC_CONF": ("torch's allocator works differently", 0.5),
-}
-EITHER_WAY = {
-    "PYTHONOPTIMIZE", "PYTHONNODEBUGRANGES", "PYTORCH_JIT", "NVIDIA_TF32_OVERRIDE", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
-    "CUDA_DEVICE_MAX_CONNECTIONS", "CUDA_MODULE_LOADING", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME",
-    "OMP_PROC_BIND", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX",
-    "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "MIMALLOC_PURGE_DELAY",
-    "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF",
-}  # fmt: skip
-"""Which may cost or save: with no other side to compare with, that they are set tells nothing."""
-
-INSTRUCTIONS: Table = {
-    "ATEN_CPU_CAPABILITY": ("torch uses other vector instructions", 0.8),
-    "DNNL_MAX_CPU_ISA": ("oneDNN uses other vector instructions", 0.8),
-    "ONEDNN_MAX_CPU_ISA": ("oneDNN uses other vector instructions", 0.8),
-    "DNNL_DEFAULT_FPMATH_MODE": ("oneDNN computes in another precision", 0.7),
-    "ONEDNN_DEFAULT_FPMATH_MODE": ("oneDNN computes in another precision", 0.7),
-    "OPENBLAS_CORETYPE": ("OpenBLAS takes another CPU for granted", 0.8),
-    "MKL_ENABLE_INSTRUCTIONS": ("MKL uses other vector instructions", 0.8),
-    "MKL_CBWR": ("MKL computes reproducibly, and slower", 0.6),
-    "MKL_DEBUG_CPU_TYPE": ("MKL takes another CPU for granted", 0.6),
-    "NPY_DISABLE_CPU_FEATURES": ("NumPy leaves out vector instructions", 0.6),
-    "TORCH_MKLDNN_MATMUL_MIN_DIM": ("torch leaves small products to another library", 0.4),
-}
 # An option with a number of threads; those that only answer connections wait more than they compute.
 THREAD_OPTION = re.compile(r"--?(?!.*http)([a-z0-9]+[-_])*n?threads?([-_][a-z0-9]+)*", re.IGNORECASE)
 _OF_GPUS = ("CUDA_", "CUDNN_", "CUBLAS_", "NCCL_", "NVIDIA_", "PYTORCH_NO_CUDA_", "PYTORCH_CUDA_", "TORCH_ALLOW_TF32_")
@@ -123,7 +29,7 @@ POOLS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_
 PLACES = ("--port", "--host", "-p")
 """Options of where a server listens, which cost nothing and differ from run to run."""
 
-_KNOWN = {*DEBUG, *COMPILED, *FOLDERS, *RANKS, *ALLOCATION, *INSTRUCTIONS, *POOLS, "TMPDIR"}
+_TABLES = ("debug_variables", "bytecode", "caches", "interconnect", "allocator", "instruction_set")
 # Where programs and files are found: with the other side's a program may not be found at all, so these stay.
 PLACE_VARIABLES = (
     "TARE_OUTPUT",
@@ -134,31 +40,6 @@ PLACE_VARIABLES = (
     "LD_LIBRARY_PATH",
     "CUDA_VISIBLE_DEVICES",
 )
-# What is known of others: it orders them, and leaves none out.
-_OTHERS: Table = {
-    "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": ("messages are parsed in Python", 0.7),
-    "RAYON_NUM_THREADS": ("another number of threads", 0.6),
-    "TOKENIZERS_PARALLELISM": ("tokenizers use one thread, or several", 0.6),
-    "GOMAXPROCS": ("another number of threads", 0.6),
-    "GOGC": ("garbage is collected at another size", 0.5),
-    "GODEBUG": ("Go's runtime is set otherwise", 0.5),
-    "JAVA_TOOL_OPTIONS": ("Java is set otherwise", 0.5),
-    "XLA_FLAGS": ("XLA compiles in another way", 0.6),
-    "JAX_DISABLE_JIT": ("nothing is compiled", 0.8),
-    "DD_TRACE_ENABLED": ("calls are traced", 0.6),
-    "HTTP_PROXY": ("requests go through a proxy", 0.5),
-    "HTTPS_PROXY": ("requests go through a proxy", 0.5),
-    "LOGLEVEL": ("another amount is logged", 0.5),
-    "LOG_LEVEL": ("another amount is logged", 0.5),
-    "PYTHONFAULTHANDLER": ("faults are reported", 0.1),
-    "PYTHONUNBUFFERED": ("each line is written at once", 0.2),
-    "PYTHONHASHSEED": ("another order of sets", 0.15),
-    **dict.fromkeys(("LANG", "LC_ALL", "LANGUAGE", "LC_CTYPE"), ("another language", 0.1)),
-    **dict.fromkeys(
-        ("USER", "LOGNAME", "MAIL", "SHELL", "TERM", "EDITOR", "PAGER", "LS_COLORS", "COLORTERM", "VIRTUAL_ENV"),
-        ("of a session", 0.05),
-    ),
-}
 
 
 def suspected_variables(slow: Side, quick: Side, costly: Table) -> Suspicion | NotLooked | None:
@@ -264,7 +145,7 @@ class Bytecode(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        found = suspected_variables(slow, quick, COMPILED)
+        found = suspected_variables(slow, quick, variables("bytecode"))
         if missing := unseen(slow.seen("modules.looked"), quick.seen("modules.looked")):
             return found or missing
         paths, others = uncompiled(slow), uncompiled(quick)
@@ -303,7 +184,7 @@ class Caches(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        found = suspected_variables(slow, quick, FOLDERS)
+        found = suspected_variables(slow, quick, variables("caches"))
         return found or RuledOut("both sides keep their caches in the same folders.")
 
 
@@ -314,7 +195,8 @@ class DebugVariables(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"start", "data", "compute", "gpu"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        return suspected_variables(slow, quick, DEBUG) or RuledOut("no variable that switches on checks differs.")
+        found = suspected_variables(slow, quick, variables("debug_variables"))
+        return found or RuledOut("no variable that switches on checks differs.")
 
 
 class Interconnect(Cause):
@@ -324,7 +206,8 @@ class Interconnect(Cause):
     phases: ClassVar[frozenset[str]] = frozenset({"compute", "gpu"})
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
-        return suspected_variables(slow, quick, RANKS) or RuledOut("no setting of NCCL or Gloo differs.")
+        found = suspected_variables(slow, quick, variables("interconnect"))
+        return found or RuledOut("no setting of NCCL or Gloo differs.")
 
 
 class OtherVariables(Cause):
@@ -335,8 +218,10 @@ class OtherVariables(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         given = {*(slow.fields.get("env") or {}), *(quick.fields.get("env") or {})}
-        others = (slow.variables() | quick.variables()) - _KNOWN - ({*PLACE_VARIABLES} - given)
-        table = {name: _OTHERS.get(name, ("no cause of the catalogue knows it", 0.35)) for name in sorted(others)}
+        known = {*POOLS, "TMPDIR"}.union(*map(variables, _TABLES))
+        others = (slow.variables() | quick.variables()) - known - ({*PLACE_VARIABLES} - given)
+        told = variables("other_variables")
+        table = {name: told.get(name, ("no cause of the catalogue knows it", 0.35)) for name in sorted(others)}
         apart = [name for name in PLACE_VARIABLES if name not in given and slow.env(name) != quick.env(name)]
         found = suspected_variables(slow, quick, table)
         if found is None and (missing := unseen(slow.variable("PATH"), quick.variable("PATH"))):
