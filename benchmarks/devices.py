@@ -1,4 +1,4 @@
-"""How often what `tare analyse devices` says is true: made-up fleets whose scatter, effect and odd devices are known.
+"""How often `tare show STORE devices` is right: made-up fleets whose scatter, effect and odd devices are known.
 
     .venv/bin/python benchmarks/devices.py            # about two minutes
     .venv/bin/python benchmarks/devices.py --quick    # a tenth of the fleets

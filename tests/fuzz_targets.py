@@ -147,7 +147,7 @@ def _packed() -> list[bytes]:
         return [pack(store, Path(folder, "s.tare")).file.read_bytes()]
 
 
-VERBS = (["compare"], ["report", "--format", "md", "-o", "-"], ["store", "verify"], ["show"], ["analyse", "devices"],
+VERBS = (["compare"], ["report", "--format", "md", "-o", "-"], ["store", "verify"], ["show"], ["show", "devices"],
          ["papers", "claims"])  # fmt: skip
 
 

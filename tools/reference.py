@@ -24,7 +24,7 @@ from tare.base.rulings import CODES, WEIGHTS, Ruling
 from tare.cli import VERBS
 from tare.cli import tare as tare_verb
 from tare.cli.list import describe
-from tare.cli.scaffold import JSON_VERSION
+from tare.cli.scaffold import JSON_VERSION, Verbs
 from tare.papers.verbs import LISTED, described
 from tare.parts import protocols
 from tare.parts.find import KINDS, names
@@ -56,7 +56,8 @@ def page(command: click.Command, context: click.Context) -> list[str]:
         below = command.get_command(context, name)
         if below is None or below.hidden:
             continue
-        pages += page(below, click.Context(below, info_name=name, parent=context, max_content_width=100))
+        path = command.path_to(name) if isinstance(command, Verbs) else name
+        pages += page(below, click.Context(below, info_name=path, parent=context, max_content_width=100))
     return pages
 
 
@@ -125,7 +126,8 @@ def _json_of(command: click.Command | None, path: str) -> Iterator[str]:
         context = click.Context(command)
         for name in command.list_commands(context):
             below = command.get_command(context, name)
-            yield from _json_of(below, f"{path} {name}") if below and not below.hidden else ()
+            words = command.path_to(name) if isinstance(command, Verbs) else name
+            yield from _json_of(below, f"{path} {words}") if below and not below.hidden else ()
     elif any("--json" in option.opts for option in command.params):
         told = [" ".join(each.split()) for each in re.split(r"\n\s*\n", command.help or "") if "--json" in each]
         yield f"### {path} --json\n"
@@ -212,7 +214,7 @@ def json_schemas() -> dict[str, str]:
             "study": _TEXT, "trials": _MANY, "seconds": {"type": "number"}, "disk_bytes": {"type": "number"},
             "obstacles": _array("Ruling"), "not_measured": _array("Ruling"),
         },
-        "check": {
+        "doctor": {
             "device": {"type": "object"}, "abilities": _MANY, "platforms": _MANY, "probes": _MANY, "controls": _MANY,
             "workloads": _MANY, "advice": {"type": "array", "items": _TEXT},
         },

@@ -66,14 +66,14 @@ def test_a_meter_of_ones_own_gives_energy_and_the_idle_device_its_baseload(tmp_p
     (tmp_path / "work.py").write_text(WORK)
     (tmp_path / "study.yaml").write_text(STUDY.format(python=sys.executable, folder=tmp_path))
     tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
-    (cell,) = tare("analyse", "energy", "store", cwd=tmp_path)["cells"]
+    (cell,) = tare("show", "energy", "store", cwd=tmp_path)["cells"]
     assert cell["scope"] == "the whole device, at the wall"
     assert cell["figures"]["power_mean_w"]["value"] == pytest.approx(30.0, rel=0.01)
     assert "energy_baseload_j" not in cell["figures"]
 
     (idle,) = tare("device", "baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"]
     assert idle["power_w"] == pytest.approx(10.0)
-    found = tare("analyse", "energy", "store", cwd=tmp_path)
+    found = tare("show", "energy", "store", cwd=tmp_path)
     figures = {name: figure["value"] for name, figure in found["cells"][0]["figures"].items()}
     assert figures["energy_baseload_share"] == pytest.approx(1 / 3, rel=0.01)
     assert figures["energy_baseload_j"] + figures["energy_incremental_j"] == pytest.approx(figures["energy_j"])

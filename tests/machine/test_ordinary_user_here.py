@@ -51,7 +51,7 @@ def records(store: Path) -> list[dict[str, dict[str, object]]]:
 
 
 def test_check_says_what_an_ordinary_user_goes_without_and_what_would_bring_it(home):
-    code, text = tare(home, "check")
+    code, text = tare(home, "doctor")
 
     flat = " ".join(text.split())
     assert code == 0, text

@@ -176,7 +176,7 @@ def test_a_script_of_ones_own_is_marked_in_the_container_without_a_change_to_it(
 
 @pytest.mark.machine("tracefs")
 def test_check_says_that_the_kernel_can_be_traced(tmp_path):
-    said = json.loads(warm_tare.run("check", "--json", cwd=tmp_path).stdout)
+    said = json.loads(warm_tare.run("doctor", "--json", cwd=tmp_path).stdout)
     assert {"name": "tracefs", "yes": True}.items() <= next(
         a for a in said["abilities"] if a["name"] == "tracefs"
     ).items()

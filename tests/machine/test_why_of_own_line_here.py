@@ -130,7 +130,7 @@ def test_a_live_service_is_left_alone_and_its_secrets_are_told_nowhere(
         bare = f"{PYTHON} {tmp_path}/app/serve.py"
         weighed = tare("weigh", "--repeat", "1", "--bare", bare, "-o", "weighed", "--", *line, image)
         explained = tare("why", "--repeat", "1", "--json", "--bare", bare, "-o", "explained", "--", *line, image)
-        checked = tare("check", "--image", image)
+        checked = tare("doctor", "--image", image)
         assert weighed.returncode == explained.returncode == 0, weighed.stderr[-1500:] + explained.stderr[-1500:]
 
         assert (held(engine, name), everything(mount)) == before

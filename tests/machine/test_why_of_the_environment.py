@@ -66,7 +66,7 @@ def test_a_variable_of_the_image_is_named_and_no_secret_of_it_is_kept(
     assert found["suspects"]["debug_variables"]["cure"] == "env -u PYTHONMALLOC COMMAND..."
     assert "other_variables" in found["suspects"]  # the secrets differ, too
     assert found["located"] == []
-    checked = tare(tmp_path, "check", "--image", images["2"])
+    checked = tare(tmp_path, "doctor", "--image", images["2"])
     assert "DATABASE_URL" in checked
     kept = [
         checked.encode(),

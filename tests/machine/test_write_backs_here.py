@@ -110,7 +110,7 @@ def test_four_tenants_write_back_more_pages_than_one_and_nothing_is_lost(files: 
 
 @pytest.mark.machine("runc")
 def test_the_kernels_view_has_both_tables_with_as_many_plain_processes_as_the_control(files: Ran):
-    view = files.tare("analyse", "kernel", "store")
+    view = files.tare("show", "kernel", "store")
 
     by_reason: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows_of(view, "writebacks"):
@@ -136,7 +136,7 @@ def test_the_kernels_view_has_both_tables_with_as_many_plain_processes_as_the_co
 
 @pytest.mark.machine("runc")
 def test_intervals_and_concentration_are_those_of_the_same_writes(files: Ran):
-    view = files.tare("analyse", "kernel", "store")
+    view = files.tare("show", "kernel", "store")
 
     for row in rows_of(view, "writeback_intervals"):
         platform, _, tenants = row["cell"].partition(", tenants ")
@@ -175,7 +175,7 @@ def test_four_docker_containers_are_told_apart_and_the_missing_control_is_said(t
     pages = in_write_backs(found.pages(record))
     assert all(PAGES <= pages[role] <= PAGES * 1.1 for role in EVERYONE)
     assert record.metrics["trace_lost_events"] == 0
-    (section,) = [each for each in found.tare("analyse", "kernel", "store")["sections"] if each["name"] == "writebacks"]
+    (section,) = [each for each in found.tare("show", "kernel", "store")["sections"] if each["name"] == "writebacks"]
     assert any("no plain processes of the host" in note for note in section["notes"])
 
 

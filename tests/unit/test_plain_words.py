@@ -200,5 +200,5 @@ def test_literals_are_sentences_of_the_code_without_docstrings():
 
 
 def test_every_verb_and_part_is_looked_at():
-    assert {"`tare analyse energy --help`", "`tare device fleet check --help`"} <= {text.where for text in helps()}
+    assert {"`tare show energy --help`", "`tare device fleet check --help`"} <= {text.where for text in helps()}
     assert {"`tare list parts docker`", "`tare list parts torch_train`"} <= {text.where for text in parts()}

@@ -355,7 +355,7 @@ class Stores:
         from tare.analysis.weighing import weigh
 
         if len(self.paths) != 1:
-            raise StudyError("one store is compared at a time; over several, see `tare analyse devices`.")
+            raise StudyError("one store is compared at a time; over several, see `tare show STORE devices`.")
         with self._each() as stores:
             found = weigh(stores[0], by=by, metric=metric, against=against, margin=margin)
         return Result(found, self.paths[0])

@@ -18,32 +18,33 @@ import click
 from tare import __version__
 from tare.base import rooms
 from tare.base.errors import EXIT_CODES, NotRestoredError, TareError, near_names
+from tare.cli import retired
 from tare.cli.command_line import as_command
 from tare.cli.scaffold import Verbs
 
 _OWN = {  # by what people want to do; a verb is imported only when it is used
-    "Measure": {
+    "Daily": {
+        "doctor": "Check what this device can do, and what it lacks.",
         "weigh": "Weigh a workload: bare metal against a container, with a verdict.",
         "why": "Explain why a container is slower: the cause and its cure.",
-        "run": "Run or resume a study.",
-        "plan": "List the trials of a study, with time and disk; runs nothing.",
-        "check": "Check what this device can do, or whether it can run a study.",
-    },
-    "Look and choose": {
-        "show": "Show the trials of a store, or one of them.",
         "compare": "Compare levels of a factor, in a store or in any table.",
         "report": "Write a report: HTML, Markdown, LaTeX, CSV, ...; or one figure.",
-        "watch": "Show a run live, in a browser or in the terminal.",
-        "analyse": "energy, variability, pipeline, tenants, devices{more}.",
         "choose": "front, predict, recommend: which configuration to use.",
     },
-    "Manage": {
-        "device": "status, modes, baseload, restore, clean, image, data, fleet.",
+    "Studies": {
+        "plan": "List the trials of a study, with time, disk and obstacles.",
+        "run": "Run or resume a study.",
+        "watch": "Show a run live, in a browser or in the terminal.",
+    },
+    "Results": {
+        "show": "trials, energy, variability, pipeline, tenants, devices{more}.",
         "store": "merge, pack, check, verify.",
+    },
+    "Machine": {
+        "device": "status, modes, baseload, restore, clean, image, data, fleet.",
         "list": "parts, workloads, data, schema{more}: what a study can name.",
     },
 }
-SHARED = {"plan": "check", "watch": "show"}  # verbs in the file of another; in it, each is called as the verb
 OTHERS = "Of other packages"  # the section of verbs that come by entry points
 
 
@@ -74,8 +75,7 @@ class Root(Verbs):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _OWN_VERBS:
-            module = importlib.import_module(f"tare.cli.{SHARED.get(cmd_name, cmd_name)}")
-            return cast(click.Command, getattr(module, cmd_name if cmd_name in SHARED else "command"))
+            return cast(click.Command, importlib.import_module(f"tare.cli.{cmd_name}").command)
         target = rooms.of_rooms("verbs").get(cmd_name) or rooms.offers("verbs").get(cmd_name)
         return rooms.load(target) if target and " " not in cmd_name else None
 
@@ -99,9 +99,13 @@ class Root(Verbs):
         self.format_commands(ctx, formatter)
 
     def unknown(self, ctx: click.Context, name: str) -> str:
-        """Verbs within groups are suggested too: `tare energy` is `tare analyse energy`."""
-        groups = {verb: found for verb in VERBS if isinstance(found := self.get_command(ctx, verb), click.Group)}
-        inner = {each: f"{verb} {each}" for verb, group in groups.items() for each in group.list_commands(ctx)}
+        """Verbs within groups are suggested too: `tare clean` is `tare device clean`."""
+        if name in retired.VERBS:
+            return f"`tare {name}` is no verb any more: {retired.VERBS[name]}."
+        groups = {verb: found for verb in VERBS if isinstance(found := self.get_command(ctx, verb), Verbs)}
+        inner = {
+            each: f"{verb} {group.path_to(each)}" for verb, group in groups.items() for each in group.list_commands(ctx)
+        }
         if script := as_command([name]):
             return f"No verb {name!r}. Did you mean `tare weigh -- {shlex.join(script)}`?"
         near = near_names(name, [*VERBS, *inner])

@@ -15,6 +15,7 @@ import click
 
 from tare.base.declare import Role
 from tare.base.errors import StoreError, StudyError, unknown_name
+from tare.cli.retired import renewed
 from tare.cli.scaffold import (
     JSON_VERSION,
     STORE,
@@ -246,7 +247,7 @@ def _text(store: Store, weighing: Weighing, kind: str, columns: int = 1) -> str:
 # What is printed when a run has ended: the verdict, where the report lies, what failed, and what to do next.
 
 REPORT = "report.html"
-NEEDS_ENERGY = ("analyse energy", "choose front")  # verbs that have nothing to say of a store whose trials have none
+NEEDS_ENERGY = ("show energy", "choose front")  # verbs that have nothing to say of a store whose trials have none
 
 
 def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried: bool = False) -> None:
@@ -285,7 +286,7 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
         say(f"{what} failed: see `tare show {folder}`; `{again} --retry-failed` repeats them.")
         raise SystemExit(1)
     if traced and not unusable and outcome.done:
-        say(f"every trial was traced, so no times are compared; see `tare analyse kernel {folder}`.")
+        say(f"every trial was traced, so no times are compared; see `tare show {folder} kernel`.")
         return
     nothing = weighing.comparisons and all(each.ours is None or each.theirs is None for each in weighing.comparisons)
     if not nothing and not unusable:
@@ -386,10 +387,16 @@ def unusable_cells(records: Iterable[Record]) -> int:
 
 def endings(study: Mapping[str, Any], folder: Path, metered: bool = True) -> list[str]:
     """The commands that make the tables and figures of a study out of its store; `metered`: it has energy."""
-    parted = [re.fullmatch(r"([^-]*?)( -.*)?", ending) for ending in study.get("ends_in", ())]
+    parted = [re.fullmatch(r"([^-]*?)( -.*)?", renewed(ending)) for ending in study.get("ends_in", ())]
     verbs = [(found[1], found[2] or "") for found in parted if found]
     return [
-        f"tare {verb} {shlex.quote(str(folder))}{rest}"
+        f"tare {_with_store(verb, shlex.quote(str(folder)))}{rest}"
         for verb, rest in verbs
         if metered or not ("energy" in rest or (verb in NEEDS_ENERGY and "--minimise" not in rest))
     ]
+
+
+def _with_store(verb: str, store: str) -> str:
+    """`show energy` and a store: `show STORE energy`."""
+    first, _, topic = verb.partition(" ")
+    return f"show {store} {topic}" if first == "show" and topic else f"{verb} {store}"

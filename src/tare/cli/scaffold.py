@@ -2,7 +2,7 @@
 
 A verb that reads a store is a function from the open store to a `Result`:
 
-    @group.command("energy")
+    @click.command("energy", cls=Verb)
     @reads_store()
     @by_option
     def energy(store: Store, by: str | None) -> Result: ...
@@ -274,6 +274,12 @@ class Verb(click.Command):
         self.context_settings.setdefault("help_option_names", ["-h", "--help"])  # also where it is looked at by itself
         self.params.sort(key=lambda param: param.name == "as_json")
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Of `tare show STORE energy` the store is named already."""
+        pieces = super().collect_usage_pieces(ctx)
+        is_named = (ctx.info_name or "").startswith("STORE")
+        return [piece for piece in pieces if not (is_named and piece.startswith("STORE"))]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta[WORDS] = list(args)
         try:
@@ -289,6 +295,7 @@ class Verbs(click.Group):
 
     command_class = Verb
     group_class = type
+    heading = "Verbs"  # of the list in its help
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order of the file, not of the alphabet; then those of rooms and other packages."""
@@ -308,13 +315,17 @@ class Verbs(click.Group):
         """Whole sentences, which click would cut off."""
         found = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
         rows = [(name, verb.get_short_help_str(1000)) for name, verb in found.items() if verb and not verb.hidden]
-        with formatter.section("Verbs"):
+        with formatter.section(self.heading):
             formatter.write_dl(rows)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             raise click.UsageError(self.unknown(ctx, args[0]), ctx)
         return super().resolve_command(ctx, args)
+
+    def path_to(self, name: str) -> str:
+        """The words that lead to a verb of this group, as its help shows them."""
+        return name
 
     def unknown(self, ctx: click.Context, name: str) -> str:
         """What is said about a verb that does not exist."""

@@ -1,46 +1,72 @@
-"""`tare show` and `tare watch`: the trials of a store, or one of them; and how a run stands while it is written."""
+"""`tare show`: the trials of a store, one of them, or what they say about one topic."""
 
 from __future__ import annotations
 
-import socket
+import re
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.base.errors import NoSuchInput, ObstacleError, StoreError, TareError
-from tare.base.installed import pip_install
-from tare.cli.scaffold import STORE, Result, Verb, reads_stages, say, width
+from tare.base.errors import near_names, unknown_name
+from tare.cli.scaffold import Result, Verb, Verbs, need, reads_stages, say, width
+from tare.cli.topics import TOPICS
 
 if TYPE_CHECKING:
-    from tare.base.host import Host
     from tare.records.model import Record
     from tare.records.stages import Stages
     from tare.records.store import Store
-    from tare.report.live.snapshot import Watched
 
 
 SHOWN_CHARACTERS = 4000  # of what the workload printed; --json has all that was kept
-_SENSORS_S = 5.0
-_PLACES = ("setting or place", "settings or places")
-_NO_SETTING = "no setting, or not readable"
-_BESIDE_LINES = 18  # of a screen, for what is not a device of a fleet
 
 
-@click.command("show", cls=Verb)
+class Show(Verbs):
+    """`tare show STORE TOPIC`: the topic, which decides what options there are, stands behind the store."""
+
+    heading = "Topics"
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        place = next((n for n in range(len(args)) if self._is_topic(ctx, args, n)), None)
+        if place is None:
+            return "STORE", self.get_command(ctx, "trials"), args
+        return self.path_to(args[place]), self.get_command(ctx, args[place]), [*args[:place], *args[place + 1 :]]
+
+    def path_to(self, name: str) -> str:
+        return f"STORE {name}"
+
+    def _is_topic(self, ctx: click.Context, args: list[str], place: int) -> bool:
+        """Whether this word names a topic: it may also be the value of an option, or a store of that name."""
+        if args[place] not in self.list_commands(ctx):
+            return False
+        topic = self.get_command(ctx, args[place])
+        assert topic is not None
+        takes_value = {
+            name
+            for param in topic.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for name in param.opts
+        }
+        is_store = Path(args[place]).exists() and all(word.startswith("-") for word in args[:place])
+        return not is_store and (place == 0 or args[place - 1] not in takes_value)
+
+
+@click.command("trials", cls=Verb)
 @reads_stages()
 @click.argument("trial", required=False)
-def command(store: Store | Stages, trial: str | None) -> Result:
+def trials(store: Store | Stages, trial: str | None) -> Result:
     """Show the trials of STORE, or all about TRIAL (the first letters of its id are enough).
 
-    Of the folder that `tare why` makes its answer, in full, and the trials of all its stores.
+    For the folder of a `tare why`: its answer, in full, and the trials of all its stores.
     """
     from tare.records.stages import Stages
 
+    if trial is not None and not re.fullmatch(r"r?[0-9a-f]+(\.\d+)?", trial):
+        topics = command.list_commands(click.Context(command))
+        need(not near_names(trial, topics), unknown_name("trial or topic", trial, topics))
     answer = ""
     if isinstance(store, Stages):
         answer = store.answer()
@@ -90,6 +116,23 @@ def command(store: Store | Stages, trial: str | None) -> Result:
     return Result(data, text)
 
 
+@click.group(
+    "show", cls=Show, commands={"trials": trials, **TOPICS}, context_settings={"ignore_unknown_options": True},
+    subcommand_metavar="STORE [TRIAL | TOPIC]", options_metavar="[OPTIONS]",
+)  # fmt: skip
+def command() -> None:
+    """Show the trials of STORE, all about one TRIAL, or what the trials say about a TOPIC.
+
+    The first letters of a trial's id are enough. --json prints the data.
+
+    tare show out/weigh-1
+
+    tare show out/weigh-1 energy --by platform
+
+    tare show out/weigh-1 energy --help
+    """
+
+
 def _rehearsed(rehearsals: list[Record]) -> list[str]:
     """`r9f8e7d6 docker, batch 16: failed: the workload ...`: each by its id, what sets it apart, and why."""
     from tare.base.text import safe_text
@@ -118,156 +161,3 @@ def _text(record: Record, series: list[dict[str, Any]], out: str, err: str) -> s
             kept = text.rstrip()[-SHOWN_CHARACTERS:].splitlines()
             lines += ["", f"{title}:", *(safe_text(line) for line in kept)]
     return "\n".join(lines)
-
-
-@click.command("watch", cls=Verb)
-@click.argument("stores", nargs=-1, required=True, type=STORE)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Where to listen; else any free port.")
-@click.option("--tui", is_flag=True, help="Show it in this terminal instead of a browser.")
-@click.option("--once", is_flag=True, help="Print one look and end; with --tui.")
-def watch(stores: tuple[Path, ...], port: int, tui: bool, once: bool) -> None:
-    """Show STORES while they are written: progress, the running trial, verdicts, the device.
-
-    The dashboard listens on this machine alone and prints its address with a token. Ending it, or a reload, does not
-    disturb the run. Several stores are shown side by side. From elsewhere: ssh -L PORT:127.0.0.1:PORT.
-    """
-    from tare.records.schema import is_store
-    from tare.report.live.snapshot import Watched
-
-    for store in stores:
-        if not is_store(store):
-            refused = StoreError if store.exists() else NoSuchInput
-            if store.is_file():
-                raise refused(f"{store}: this is a file, and a store is a folder that `tare run` made.")
-            raise refused(f"{store}: there is no store here; `tare run STUDY -o {store}` makes one.")
-    device = _Machine()
-    watched = [Watched(store, device.look) for store in stores]
-    if tui or once:
-        _watch_in_terminal(watched, once)
-    else:
-        _watch_in_browser(watched, port)
-
-
-def _watch_in_terminal(watched: Sequence[Watched], once: bool) -> None:
-    from rich.console import Console
-    from rich.live import Live
-
-    from tare.report.live.screen import screen
-
-    console = Console(width=width(), highlight=False)
-    if once or not console.is_terminal:
-        console.print(screen([each.look() for each in watched], width()))
-        return
-    with suppress(KeyboardInterrupt), Live(console=console, auto_refresh=False, screen=True) as live:
-        while True:
-            start_s = time.monotonic()
-            room = max(5, (console.height - _BESIDE_LINES * len(watched)) // len(watched))
-            live.update(screen([each.look() for each in watched], console.width, room), refresh=True)
-            time.sleep(max(1.0, 5 * (time.monotonic() - start_s)))
-
-
-def _watch_in_browser(watched: Sequence[Watched], port: int) -> None:
-    try:
-        import uvicorn
-
-        from tare.report.live.app import MOST_WAITING, Door, make_app
-    except ImportError:
-        raise ObstacleError(
-            f"the dashboard needs starlette and uvicorn: `{pip_install('serve')}`; `--tui` does without."
-        ) from None
-    from tare.report.live.app import new_token
-
-    token = new_token()
-    with _listening(port) as door:
-        say(f"watching on http://127.0.0.1:{door.getsockname()[1]}/?token={token}")
-        say("Ctrl-C ends the dashboard, not the run.")
-        config = uvicorn.Config(
-            make_app(watched, token), http=Door, backlog=MOST_WAITING, log_level="error", access_log=False,
-            server_header=False, timeout_graceful_shutdown=1, lifespan="off",
-        )  # fmt: skip
-        with suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[door])
-
-
-def _listening(port: int) -> socket.socket:
-    """A socket on loopback; a port that is taken is said, and another one used."""
-    door = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        door.bind(("127.0.0.1", port))
-    except OSError as error:
-        say(f"port {port} cannot be had ({error.strerror}); another one is used.")
-        door.bind(("127.0.0.1", 0))
-    door.listen(16)  # before its address is printed: whoever reads it may knock at once
-    return door
-
-
-class _Machine:
-    """This machine's state: clocks and temperatures that the kernel reports, what is changed on it, and by whom."""
-
-    def __init__(self) -> None:
-        self._sensors: dict[str, Any] = {}
-        self._next_s = 0.0
-
-    def look(self) -> Mapping[str, Any]:
-        """Sensors are read rarely: asking a core for its clock may wake it."""
-        from tare.base.host import LocalHost
-
-        if time.monotonic() >= self._next_s:
-            self._sensors = sensors(LocalHost())
-            self._next_s = time.monotonic() + _SENSORS_S
-        return {**self._sensors, **_changes()}
-
-
-def sensors(host: Host) -> dict[str, Any]:
-    """Clocks and temperatures as the kernel reports them now, in words; what it does not report is absent."""
-    import numpy as np
-
-    from tare.base.host import Scope
-    from tare.parts.find import find
-    from tare.parts.protocols import Probe
-    from tare.report.live.running import sensor_texts
-
-    found: dict[str, Any] = {}
-    for name in ("frequency", "temperature"):
-        with suppress(TareError, OSError, ValueError):
-            probe = find("probes", name)()
-            assert isinstance(probe, Probe)
-            if not probe.obstacles(host):
-                with closing(probe.open(host, Scope())) as feed:
-                    found |= {each.channel: (np.array([each.t_ns]), np.array([each.value])) for each in feed.poll()}
-    return dict(sensor_texts(found))
-
-
-def _changes() -> dict[str, Any]:
-    """What is changed on this device now, and whether it will be restored; nothing where the journal cannot be read."""
-    from tare.base.files import state_dir
-    from tare.base.host import LocalHost
-    from tare.base.processes import Owner
-    from tare.base.text import count_text, duration_text
-    from tare.trial.device import device_id
-    from tare.trial.undo.journal import Journal
-    from tare.trial.undo.restoration import status
-
-    try:
-        host = LocalHost()
-        rows = status(host, Journal(state_dir() / "devices" / device_id(host)))
-    except (TareError, OSError):
-        return {}
-    owners = [Owner.parse(row.owner) for row in rows]
-    left = sum(owner is None or not owner.is_alive() for owner in owners)
-    restored = "as it was found: nothing is changed"
-    if left:
-        restored = f"{count_text(left, *_PLACES)} NOT restored: run `tare device restore`"
-    elif rows:
-        restored = f"{count_text(len(rows), *_PLACES)} changed by a run that is at work, and restored at its end"
-    changed = [
-        {
-            "knob": row.knob, "baseline": row.baseline if row.baseline is not None else _NO_SETTING,
-            "now": row.now if row.now is not None else _NO_SETTING,
-            "owner": f"pid {row.owner.partition(':')[0]}", "age": duration_text(row.age_s),
-        }
-        for row in rows
-        if row.wanted is not None or row.baseline is not None  # else a container or folder of the trial that runs
-    ]  # fmt: skip
-    return {"restored": restored, "changed": changed}

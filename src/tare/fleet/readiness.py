@@ -422,7 +422,7 @@ def _wrong_in(
 
 
 def _abilities(reported: Mapping[str, Any]) -> tuple[_Parts, list[Ruling]]:
-    """The parts of each kind that work there, as `tare check` there says; another tare may say it in other words."""
+    """The parts of each kind that work there, as `tare doctor` there says; another tare may say it in other words."""
     requested = reported.get("abilities") or {"code": 1}
     if requested["code"] != 0:
         return {}, []
@@ -431,7 +431,7 @@ def _abilities(reported: Mapping[str, Any]) -> tuple[_Parts, list[Ruling]]:
         return {kind: tuple(str(part["name"]) for part in found[kind] if part["ok"]) for kind in _KINDS}, []
     except (ValueError, LookupError, TypeError) as error:
         why = f"{type(error).__name__}: {error}"
-        sentence = f"what `tare check --json` says there cannot be read here ({why}): it is another tare."
+        sentence = f"what `tare doctor --json` says there cannot be read here ({why}): it is another tare."
         return {}, [obstacle("fleet.not-understood", sentence)]
 
 

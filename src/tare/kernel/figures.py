@@ -110,7 +110,7 @@ def _of_reason(name: str, beside: TrialData) -> Found | None:
 
 
 def _top_places(beside: TrialData) -> Found | None:
-    """Faults of the container and its daemons: those of the ten places with most (`tare analyse kernel`)."""
+    """Faults of the container and its daemons: those of the ten places with most (`tare show STORE kernel`)."""
     found = beside.shared(fault_places)
     return Found(sum(place.share for place in found[:MOST_PLACES])) if found else None
 

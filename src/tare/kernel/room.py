@@ -4,7 +4,7 @@ OFFERS = {
     "figures": {"kernel": "tare.kernel.figures:FIGURES"},
     "sections": {"kernel": "tare.kernel.sections:traced_figures"},
     "thinning": {"kernel": "tare.kernel.thinning:kept"},
-    "verbs": {"analyse kernel": "tare.kernel.analyse:kernel", "trace": "tare.kernel.verbs:command"},
+    "verbs": {"show kernel": "tare.kernel.topic:kernel", "trace": "tare.kernel.verbs:command"},
 }
-VERBS = {"trace": ("Manage", "import, simulate, tegrastats: recordings of other tools.")}
-READING = ("analyse kernel", "trace simulate")
+VERBS = {"trace": ("Results", "import, simulate, tegrastats: recordings of other tools.")}
+READING = ("show kernel", "trace simulate")

@@ -1,4 +1,4 @@
-"""What `tare analyse kernel` shows, each section as a table with what there is to know about it, and `tare trace`."""
+"""What `tare show STORE kernel` shows, each section as a table with its notes, and `tare trace`."""
 
 from __future__ import annotations
 

@@ -5,5 +5,5 @@ OFFERS = {
     "sections": {"claims": "tare.papers.pages.claims:claims_figures"},
     "verbs": {"papers": "tare.papers.verbs:command", "list studies": "tare.papers.verbs:studies"},
 }
-VERBS = {"papers": ("Look and choose", "studies, claims, tables of the five papers, with your results.")}
+VERBS = {"papers": ("Machine", "studies, claims, tables of the five papers, with your results.")}
 READING = ("list studies", "papers claims", "papers studies", "papers tables")

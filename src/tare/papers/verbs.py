@@ -329,7 +329,7 @@ def varied(found: Sequence[Cell]) -> dict[str, list[Any]]:
 
 
 def needs(study: Study) -> list[str]:
-    """What the device must have, in words; `tare check NAME` says what of it is missing here."""
+    """What the device must have, in words; `tare plan NAME` says what of it is missing here."""
     from tare.ext.analysis import POWER_PROBES
 
     values = study.factors.values
@@ -422,7 +422,7 @@ def explained_text(found: Mapping[str, Any], width: int) -> str:
     lines += _under("commands", [f"tare {each}" for each in found["commands"]], width)
     smallest = next(iter(scales))
     option = f" --scale {smallest}" if smallest else ""
-    lines += ["", *wrap(f"`tare check {found['name']}{option}` says what is missing here; `tare run` runs it.", width)]
+    lines += ["", *wrap(f"`tare plan {found['name']}{option}` says what is missing here; `tare run` runs it.", width)]
     return "\n".join(lines)
 
 

@@ -2,7 +2,7 @@
 
 A part is a value: frozen, comparable, hashable; its fields are the keys of the study file. What runs is what
 `open()` returns. `obstacles()` says why a part cannot work on a host, as rulings; empty means that it can:
-`tare check` prints it, `tare run` refuses on it, machine tests skip with it.
+`tare doctor` prints it, `tare run` refuses on it, machine tests skip with it.
 """
 
 from __future__ import annotations

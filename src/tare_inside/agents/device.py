@@ -368,7 +368,7 @@ def do_look(request):
         "engine": run_engine(request["engine"], ["--version"], ""),
     }
     if request.get("abilities") and reported["engine"]["code"] == 0:
-        reported["abilities"] = run_engine(request["engine"], ["check", "--json"], "")
+        reported["abilities"] = run_engine(request["engine"], ["doctor", "--json"], "")
     reported["time_s"] = time.time()  # last: nothing slow lies between this and the answer
     return reported, None
 

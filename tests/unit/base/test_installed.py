@@ -112,7 +112,7 @@ def test_another_project_s_tare_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert str(script) in program
     assert "-m tare" in program
 
-    done = CliRunner().invoke(tare, ["check"])
+    done = CliRunner().invoke(tare, ["doctor"])
     assert "tare 0.3 of another project" in " ".join(done.stdout.split())
 
 

@@ -1,4 +1,4 @@
-"""`tare analyse kernel` and `tare analyse devices` on a store: tables as text and as one JSON document, refusals."""
+"""`tare show STORE kernel` and `tare show STORE devices`: tables as text and as one JSON document, refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from some_fleets import Board, boards, fleet_store
 from some_records import draft, ended, run_one
 from tare.base.errors import TareError
 from tare.cli import tare
-from tare.kernel.analyse import kernel as command
+from tare.kernel.topic import kernel as command
 from tare.records.parquet import TableFiles, TableName
 from tare.records.store import Store
 
@@ -62,7 +62,7 @@ def test_a_store_without_traces_says_how_to_get_some(tmp_path):
 
 
 def told(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(tare, ["analyse", "devices", *map(str, arguments)])
+    return CliRunner().invoke(tare, ["show", "devices", *map(str, arguments)])
 
 
 def test_it_tells_of_each_device_and_of_all(tmp_path: Path) -> None:

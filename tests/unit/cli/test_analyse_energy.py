@@ -1,4 +1,4 @@
-"""`tare analyse energy` and `tare device baseload` as a user types them; energy in the verbs that choose."""
+"""`tare show STORE energy` and `tare device baseload` as a user types them; energy in the verbs that choose."""
 
 from __future__ import annotations
 
@@ -61,21 +61,21 @@ def modes(folder: Path) -> Path:
 
 
 def test_energy_says_what_it_is_made_of(store):
-    said = json.loads(tare("analyse", "energy", str(store), "--json"))
+    said = json.loads(tare("show", "energy", str(store), "--json"))
     assert [cell["label"] for cell in said["cells"]] == ["bare", "docker"]
     (difference,) = said["differences"]
     parts = [difference[name]["value"] for name in ("longer", "idle", "work")]
     assert sum(parts) == pytest.approx(difference["total"]["value"])
     assert [each["label"] for each in said["idle"]] == ["bare", "docker"]
-    assert "because it ran longer" in tare("analyse", "energy", str(store)).replace("\n  ", " ")
+    assert "because it ran longer" in tare("show", "energy", str(store)).replace("\n  ", " ")
 
 
 def test_energy_against_another_level(store):
-    (difference,) = json.loads(tare("analyse", "energy", str(store), "--against", "docker", "--json"))["differences"]
+    (difference,) = json.loads(tare("show", "energy", str(store), "--against", "docker", "--json"))["differences"]
     assert difference["level"] == "bare"
     assert difference["total"]["value"] < 0
     with pytest.raises(StudyError, match="No level 'dokcer'"):
-        tare("analyse", "energy", str(store), "--against", "dokcer")
+        tare("show", "energy", str(store), "--against", "dokcer")
 
 
 def test_compare_takes_energy_a_step_from_trials(store):
@@ -106,7 +106,7 @@ def test_predict_takes_energy_from_trials(modes):
 def test_recommend_holds_a_power_cap_against_measured_power(modes):
     words = ["--power-cap", "30W", "--minimise", "time", "--group", "workload.model"]
     assert "power cap, 30.0 W" in tare("choose", "recommend", str(modes), *words)
-    with_power = json.loads(tare("analyse", "energy", str(modes), "--by", "gpu_mhz", "--json"))["cells"]
+    with_power = json.loads(tare("show", "energy", str(modes), "--by", "gpu_mhz", "--json"))["cells"]
     assert any(cell["figures"]["power_mean_w"]["value"] > 30 for cell in with_power), "or the cap would bind nothing"
 
 
@@ -231,12 +231,12 @@ def test_a_store_that_is_none_is_refused(tmp_path):
     with pytest.raises(Exception, match="store"):
         tare("device", "baseload", str(tmp_path))
     with pytest.raises(Exception, match="store"):
-        tare("analyse", "energy", str(tmp_path))
+        tare("show", "energy", str(tmp_path))
 
 
 def test_a_trial_that_a_later_attempt_made_up_for_counts_once(tmp_path):
     records = trials(BARE, n=6)
     again = [replace(records[0], attempt=1, state="invalid"), *records]
     root = kept(tmp_path / "again", again)
-    (cell,) = json.loads(tare("analyse", "energy", str(root), "--json"))["cells"]
+    (cell,) = json.loads(tare("show", "energy", str(root), "--json"))["cells"]
     assert cell["n"] == 6

@@ -1,4 +1,4 @@
-"""`tare check STUDY` where nothing of the study can be run here."""
+"""`tare plan STUDY` where nothing of the study can be run here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tare.base.errors import ObstacleError, cannot_run
 from tare.base.rulings import obstacle
 from tare.cli import tare
-from tare.cli.check import _tell_suspects
+from tare.cli.doctor import _tell_suspects
 from tare.parts.protocols import Suspicion
 from tare.plan.why import Suspects
 
@@ -30,7 +30,7 @@ def test_what_keeps_it_from_running_is_said_and_that_nothing_was_run_is_not(tmp_
     study = tmp_path / "study.yaml"
     study.write_text(STUDY)
 
-    done = CliRunner().invoke(tare, ["check", str(study), *form])
+    done = CliRunner().invoke(tare, ["plan", str(study), *form])
 
     assert isinstance(done.exception, ObstacleError)
     said = str(done.exception)

@@ -159,7 +159,7 @@ def test_a_wrong_option_of_recommend_is_refused_with_a_sentence(modes, words, sa
     assert said in (told.value.message if isinstance(told.value, click.ClickException) else str(told.value))
 
 
-@pytest.mark.parametrize("verb", ["choose front", "choose recommend", "analyse variability", "analyse pipeline"])
+@pytest.mark.parametrize("verb", ["choose front", "choose recommend", "show variability", "show pipeline"])
 def test_a_file_that_is_not_there_is_said(verb, tmp_path):
     with pytest.raises(StudyError, match="no such file"):
         tare(*verb.split(), str(tmp_path / "nothing.csv"), *(("--metric", "ms") if "variability" in verb else ()))
@@ -171,7 +171,7 @@ def test_a_column_that_is_not_there_is_answered_with_the_nearest(modes):
 
 
 def test_variability_names_where_it_comes_from(modes):
-    words = ("analyse", "variability", str(modes), "--metric", "ms", "--settings", "model,mhz")
+    words = ("show", "variability", str(modes), "--metric", "ms", "--settings", "model,mhz")
     found = written(*words)
 
     assert found["cells"] == 8
@@ -183,7 +183,7 @@ def test_variability_names_where_it_comes_from(modes):
 
 def test_variability_of_a_table_needs_a_value(modes):
     with pytest.raises(StudyError, match="--metric COLUMN"):
-        tare("analyse", "variability", str(modes))
+        tare("show", "variability", str(modes))
 
 
 def test_anatomy_names_workers_and_what_binds(tmp_path):
@@ -196,15 +196,15 @@ def test_anatomy_names_workers_and_what_binds(tmp_path):
     path = tmp_path / "loader.csv"
     path.write_text("\n".join(rows))
 
-    found = written("analyse", "pipeline", str(path))
+    found = written("show", "pipeline", str(path))
     assert [each["workers_measured"] for each in found["pipelines"]] == [4.0, 1.0]
-    said = tare("analyse", "pipeline", str(path))
+    said = tare("show", "pipeline", str(path))
     assert "on hdd" in said and "predicted 3" in said
     assert "4 workers: slowest medium that hides the stall: predicted hdd" in said
 
 
 def test_help_documents_the_json_of_each_verb():
-    for verb in ("choose front", "choose recommend", "analyse variability", "analyse pipeline"):
+    for verb in ("choose front", "choose recommend", "show variability", "show pipeline"):
         assert "--json: {" in " ".join(tare(*verb.split(), "--help").split())
 
 

@@ -11,6 +11,7 @@ import click
 import pytest
 
 from tare.cli import tare
+from tare.cli.show import Show
 
 ROOT = Path(__file__).parents[3]
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
@@ -39,11 +40,13 @@ def complaint(command: str) -> str | None:
     words = words[: words.index("--")] if "--" in words else words
     found: click.Command = tare
     context = click.Context(tare, info_name="tare")
-    while isinstance(found, click.Group) and words and _is_plain(words[0]):
-        name = words.pop(0).rstrip(",.;")
-        below = found.get_command(context, name)
-        if below is None:
-            return f"no verb {name!r} in `{context.command_path}`"
+    while isinstance(found, click.Group) and words and (_is_plain(words[0]) or isinstance(found, Show)):
+        words[0] = words[0].rstrip(",.;")
+        try:
+            name, below, words = found.resolve_command(context, words)
+        except click.UsageError:
+            return f"no verb {words[0]!r} in `{context.command_path}`"
+        assert below is not None
         found, context = below, click.Context(below, info_name=name, parent=context)
     known = {"-h", "--help"} | {name for option in found.params for name in (*option.opts, *option.secondary_opts)}
     if isinstance(found, click.Group):
@@ -86,7 +89,7 @@ def test_commands_of_a_page_exist(page):
         ("tare weigh --in runc -- python train.py --epochs 1", None),
         ("tare device image build | check", None),
         ("tare energy out", "no verb 'energy' in `tare`"),
-        ("tare analyse power out", "no verb 'power' in `tare analyse`"),
+        ("tare show out energy --step x", "`tare show STORE energy` has no option --step"),
         ("tare compare out --metrics step_s", "`tare compare` has no option --metrics"),
     ],
 )

@@ -124,23 +124,19 @@ def test_an_empty_one_and_one_for_other_devices_are_refused(file: str, ran: list
         answer("run", file, "--python", "")
     with pytest.raises(StudyError, match=r"--python is for this device: for others set `python` in the inventory"):
         answer("run", file, "--python", BOARD, "--fleet", "devices.yaml")
-    with pytest.raises(StudyError, match="--python is for the workloads of a study"):
-        answer("check", "--python", BOARD)
     assert ran == []
 
 
-def test_plan_and_check_ask_the_interpreter_that_will_run(file: str) -> None:
+def test_plan_asks_the_interpreter_that_will_run(file: str) -> None:
     without_torch = Path("without")
     without_torch.write_text("#!/bin/sh\nexit 3\n")
     without_torch.chmod(0o755)
     why_not = f"{without_torch.absolute()} has no PyTorch"
 
     planned = CliRunner().invoke(tare, ["plan", file, "--python", "./without", "--json"])
-    checked = CliRunner().invoke(tare, ["check", file, "--python", "./without"])
 
     settings = [trial["settings"] for trial in json.loads(planned.stdout)["trials"]]
     assert [each["workload.python"] for each in settings] == [str(without_torch.absolute())]
     assert why_not in str(planned.exception)
-    assert why_not in str(checked.exception)
-    assert "`--python PATH`" in str(checked.exception)
-    assert CliRunner().invoke(tare, ["check", file, "--python", sys.executable]).exception is None
+    assert "`--python PATH`" in str(planned.exception)
+    assert CliRunner().invoke(tare, ["plan", file, "--python", sys.executable]).exception is None

@@ -22,9 +22,9 @@ from tare.records.pack import pack
 from tare.records.store import Store
 
 VERBS = (
-    "analyse devices", "analyse energy", "analyse kernel", "analyse pipeline", "analyse tenants", "analyse variability",
-    "choose front", "choose recommend", "compare", "device baseload", "papers claims", "report", "show", "store check",
-    "store pack", "store verify",
+    "show devices", "show energy", "show kernel", "show pipeline", "show tenants", "show variability",
+    "choose front", "choose recommend", "compare", "device baseload", "papers claims", "report", "show trials",
+    "store check", "store pack", "store verify",
 )  # fmt: skip
 # Run by another process, since a user that was given up is not had back. What verbs import is loaded before: it may
 # lie where only the first user can read.

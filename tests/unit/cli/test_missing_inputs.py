@@ -13,9 +13,9 @@ from tare.cli import tare
 
 # Every verb with an input, and what else it has to be told before it looks.
 VERBS = {
-    "check": (), "plan": (), "run": (), "show": (), "compare": ("--metric", "x"), "report": (), "watch": (),
-    "analyse energy": (), "analyse variability": ("--metric", "x"), "analyse pipeline": (), "analyse kernel": (),
-    "analyse tenants": (), "analyse devices": (), "choose front": (), "choose recommend": (),
+    "plan": (), "run": (), "show trials": (), "compare": ("--metric", "x"), "report": (), "watch": (),
+    "show energy": (), "show variability": ("--metric", "x"), "show pipeline": (), "show kernel": (),
+    "show tenants": (), "show devices": (), "choose front": (), "choose recommend": (),
     "choose predict": ("--features", "a", "--time", "t", "--energy", "e"), "papers claims": (),
     "device baseload": (), "device fleet check": (), "device data check": (),
     "store check": (), "store pack": (), "store verify": (),
@@ -41,7 +41,7 @@ def test_an_input_that_is_not_there_is_a_wrong_command_line(verb: str, name: str
 
 @pytest.mark.parametrize(
     "verb",
-    ["show", "analyse energy", "analyse kernel", "analyse tenants", "analyse devices", "papers claims", "report"],
+    ["show trials", "show energy", "show kernel", "show tenants", "show devices", "papers claims", "report"],
 )
 def test_a_folder_that_is_there_and_no_store_is_a_store_that_cannot_be_read(verb: str, tmp_path: Path):
     assert run(verb, tmp_path)[0] == StoreError.exit_code == 4

@@ -59,7 +59,7 @@ def test_verbs_say_the_same_of_a_thinned_pack(thinned, tmp_path):
     same_name.write_bytes(thinned.read_bytes())
     for words in (
         ("compare", "STORE", "--by", "control.power_mode.mode", "--against", "GPU 1980 MHz", "--json"),
-        ("analyse", "energy", "STORE", "--json"),
+        ("show", "energy", "STORE", "--json"),
     ):
         stores = (recorded_stores.ENERGY, same_name)
         whole, thin = (tare(*(str(path) if word == "STORE" else word for word in words)) for path in stores)
@@ -118,7 +118,7 @@ def traced(tmp_path_factory) -> tuple[Path, Path]:
 
 
 def test_verbs_say_the_same_of_page_writes_that_were_thinned(traced):
-    for words, key in ((("analyse", "kernel"), "sections"), (("trace", "simulate"), "runs")):
+    for words, key in ((("show", "kernel"), "sections"), (("trace", "simulate"), "runs")):
         whole, thin = (json.loads(tare(*words, str(path), "--json"))[key] for path in traced)
         assert [without_times(each) for each in thin] == [without_times(each) for each in whole]
     whole, thin = (json.loads(tare("store", "verify", str(path), "--json"))["stores"][0] for path in traced)
@@ -195,10 +195,10 @@ VERBS = {
     "show": (),
     "papers claims": ("--paper", "s3"),
     "compare": ("--by", "control.power_mode.mode", "--against", "GPU 1980 MHz"),
-    "analyse energy": (),
+    "show energy": (),
     "report": ("--figures",),
     "choose front": ("--json",),
-    "analyse variability": (),
+    "show variability": (),
     "choose recommend": ("--steps", "100"),
     "store check": (),
 }

@@ -24,7 +24,7 @@ PRINTED = {
     "compare": ["compare", STORE, "--fail-over", "50%"],
     "show": ["show", STORE],
     "plan": ["plan", "s0-seccomp", "--scale", "smoke"],
-    "check": ["check"],
+    "doctor": ["doctor"],
     "list-studies": ["list", "studies"],
 }
 
@@ -149,7 +149,7 @@ def test_real_commands_end_with_it(tmp_path: Path) -> None:
         for code, words in {
             0: ["compare", str(table), "--by", "side", "--against", "new", *gate[6:], "5%"], 1: [*gate, "5%"],
             2: ["compare", "--no-such"],
-            3: ["check", "s3-dvfs", "--scale", "smoke"], 4: ["show", str(broken)],
+            3: ["plan", "s3-dvfs", "--scale", "smoke"], 4: ["show", str(broken)],
         }.items()
     }  # fmt: skip
 
@@ -169,7 +169,7 @@ def test_it_works_with_the_network_cut(tmp_path: Path) -> None:
     study.write_text("study: small\nplatform: bare\nworkload: {command: {argv: ['true']}}\nrepeat: 2\n")
     env = {"TARE_STATE": str(tmp_path / "state"), "TARE_LOCK_DIR": str(tmp_path / "locks")}
     out = str(tmp_path / "out")
-    for words in (["list", "studies"], ["check"], ["run", str(study), "-o", out], ["compare", STORE], ["report", out]):
+    for words in (["list", "studies"], ["doctor"], ["run", str(study), "-o", out], ["compare", STORE], ["report", out]):
         done = tare(*words, before=cut, **env)
         assert done.returncode == 0, (words, done.stderr)
 

@@ -58,7 +58,7 @@ def test_where_every_trial_could_be_used_nothing_is_said_of_it(tmp_path: Path, c
 
 
 def test_energy_is_offered_next_only_where_a_trial_has_some(tmp_path: Path, capsys: pytest.CaptureFixture):
-    study = {**STUDY, "ends_in": ["analyse energy", "papers claims"]}
+    study = {**STUDY, "ends_in": ["show energy", "papers claims"]}
     metered = list(trials(BARE, n=2))
     bare = [replace(each, metrics={"step_s": 0.1}, facts={}) for each in metered]
     for name, records, offered in (("with", metered, 2), ("without", bare, 1)):

@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).parents[3]
 PAGE = """\
 # What we found
 
-<!-- tare analyse energy h200/energy.tare -->
+<!-- tare show h200/energy.tare energy -->
 <!-- /tare -->
 
 <!-- tare papers claims h200/energy.tare --paper s3 -->
@@ -103,7 +103,7 @@ def test_an_edited_number_on_a_page_is_found_and_written_back(results):
     line = next(number for number, text in enumerate(whole.splitlines(), 1) if "990 MHz" in text)
     page.write_text(whole.replace("128 W", "120 W"))
     said = problems(results)
-    assert f"page.md:{line}: `tare analyse energy h200/energy.tare` prints 'GPU 990 MHz   128 W" in said
+    assert f"page.md:{line}: `tare show h200/energy.tare energy` prints 'GPU 990 MHz   128 W" in said
     assert "128 W" not in page.read_text()
     tare("store", "verify", str(results), "--write")
     assert page.read_text() == whole
@@ -191,10 +191,8 @@ def test_damaged_stores_and_packs_are_named_and_the_others_are_looked_at_all_the
 
 
 def test_pages_of_the_command_line_are_looked_at_too(results, tmp_path):
-    (tmp_path / "other.md").write_text("<!-- tare analyse tenants h200/none.tare -->\n<!-- /tare -->\n")
-    with pytest.raises(
-        StoreError, match=r"other\.md:1: `tare analyse tenants h200/none\.tare`: h200/none\.tare: no such"
-    ):
+    (tmp_path / "other.md").write_text("<!-- tare show h200/none.tare tenants -->\n<!-- /tare -->\n")
+    with pytest.raises(StoreError, match=r"other\.md:1: `tare show h200/none\.tare tenants`: h200/none\.tare: no such"):
         tare("store", "verify", str(results), "--page", str(tmp_path / "other.md"))
     with pytest.raises(StudyError, match=r"gone\.md: the page cannot be read"):
         tare("store", "verify", str(results), "--page", str(tmp_path / "gone.md"))
@@ -203,12 +201,12 @@ def test_pages_of_the_command_line_are_looked_at_too(results, tmp_path):
 @pytest.mark.parametrize(
     ("command", "sentence"),
     [
-        ("run s0-container-tax", r"page\.md:3: a page may not run `tare run`; it may run: analyse devices, "),
+        ("run s0-container-tax", r"page\.md:3: a page may not run `tare run`; it may run: choose front, "),
         ("store verify .", "a page may not run `tare store verify`"),
         ("report h200/energy.tare", "a page may not run `tare report`"),
         ("frobnicate", "a page may not run `tare frobnicate`"),
         ("; touch pwned", "a page may not run `tare ;`"),
-        ("analyse kernel h200/energy.tare -o pages.svg", r"page\.md:3: a page's command prints, and writes no file"),
+        ("show kernel h200/energy.tare -o pages.svg", r"page\.md:3: a page's command prints, and writes no file"),
         ("compare h200/energy.tare --frob", r"page\.md:3: `tare compare h200/energy\.tare --frob`: No such option"),
         ("compare h200/energy.tare --by nothing", r"page\.md:3: `tare compare "),
     ],
@@ -244,7 +242,7 @@ def test_a_command_that_ends_badly_is_an_error(results):
 
 
 def test_what_a_page_may_run_only_reads():
-    assert {"papers claims", "compare", "analyse energy", "analyse kernel"} <= reading_verbs()
+    assert {"papers claims", "compare", "show energy", "show kernel"} <= reading_verbs()
     for path in reading_verbs():
         command: click.Command | None = verbs
         for name in path.split():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tare.cli.show import sensors
+from tare.cli.watch import sensors
 from tare.testing import FakeHost
 
 CPU = "/sys/devices/system/cpu"

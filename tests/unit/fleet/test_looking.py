@@ -52,7 +52,7 @@ def test_another_tare_whose_words_are_not_understood_is_that_devices_trouble_alo
     assert (a.platforms, a.probes) == (("a platforms",), ("a probes",))
     assert (b.reachable, b.ready, b.platforms) == (True, False, None)
     assert any("9.9 is there" in sentence for sentence in map(str, b.troubles))
-    assert any("`tare check --json` says there cannot be read here" in sentence for sentence in map(str, b.troubles))
+    assert any("`tare doctor --json` says there cannot be read here" in sentence for sentence in map(str, b.troubles))
     assert (c.reachable, c.troubles) == (False, (obstacle("fleet.unreachable", "no line"),))
 
 

@@ -1,4 +1,4 @@
-"""What `tare check` and `tare plan` are told."""
+"""What `tare doctor` and `tare plan` are told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `tare analyse energy` prints, kept in files."""
+"""What `tare show STORE energy` prints, kept in files."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def printed(*words: str) -> str:
 
 def test_the_energy_of_a_kept_store_is_in_the_unit_of_its_interval() -> None:
     """It has sides of enough trials for an interval."""
-    text = printed("analyse", "energy", str(KEPT / "h200" / "s3-pipeline.tare"))
+    text = printed("show", "energy", str(KEPT / "h200" / "s3-pipeline.tare"))
     assert PAIR.search(text)
     assert outside(text) == []
 
@@ -48,5 +48,5 @@ def test_the_energy_of_a_kept_store_is_in_the_unit_of_its_interval() -> None:
 def test_every_value_of_a_kept_store_is_in_the_unit_of_its_interval(pack: Path, tmp_path: Path) -> None:
     page = tmp_path / "report.md"
     printed("report", str(pack), "-o", str(page))
-    for text in (printed("compare", str(pack)), printed("analyse", "energy", str(pack)), page.read_text()):
+    for text in (printed("compare", str(pack)), printed("show", "energy", str(pack)), page.read_text()):
         assert outside(text) == []

@@ -228,7 +228,7 @@ ADVICE: Mapping[str, str] = {  # by GpuBinds
     "optimisers.",
     "sync": "the host waits for the GPU in each step and gives it work late: remove `.item()`, `.cpu()`, `print(loss)` "
     "and copies from pageable memory from the loop.",
-    "data": "the GPU waits for mini-batches: add loader workers, or make the data faster (`tare analyse pipeline`).",
+    "data": "the GPU waits for mini-batches: add loader workers, or make the data faster (`tare show STORE pipeline`).",
 }
 
 

@@ -76,7 +76,7 @@ def need_energy(words: Iterable[str], known: Iterable[str], store: object) -> No
         probes = "; ".join(f"`{name}` ({what})" for name, what in POWER_PROBES.items())
         raise StudyError(
             f"{store}: no energy was measured in it. To measure it, name a probe in the study's `probes` and run it: "
-            f"{probes}. `tare check` says which of them work here. `--minimise` with other figures needs no energy."
+            f"{probes}. `tare doctor` says which of them work here. `--minimise` with other figures needs no energy."
         )
 
 

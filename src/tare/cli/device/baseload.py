@@ -52,7 +52,7 @@ def command(
     """Measure what the idle device draws on each platform and in each power mode of STUDY, or of the store DIR.
 
     It is a separate study of the `idle` workload, run like any other and kept next to the study's store
-    (out/NAME-baseload). `tare analyse energy out/NAME`, `compare`, `choose front` and `papers claims` find it there,
+    (out/NAME-baseload). `tare show out/NAME energy`, `compare`, `choose front` and `papers claims` find it there,
     whenever it was run. A second run continues where the first one stopped.
     """
     from tare.analysis.observations import baseload_folder, idle_powers

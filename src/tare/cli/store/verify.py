@@ -43,8 +43,8 @@ Made = TypeVar("Made")
 PAGES_FILE = "pages.txt"
 MOST_TOLD = 40  # sentences on a terminal
 _READING = frozenset({
-    "analyse devices", "analyse energy", "analyse pipeline", "analyse tenants", "analyse variability",
-    "choose front", "choose predict", "choose recommend", "compare", "list workloads", "show",
+    "choose front", "choose predict", "choose recommend", "compare", "list workloads", "show devices",
+    "show energy", "show pipeline", "show tenants", "show trials", "show variability",
 })  # fmt: skip
 # Of any verb that has them: the folder of results is this one, and what can be Markdown is.
 _DEFAULTS = {"results": ".", "form": "md"}
@@ -377,15 +377,20 @@ def _reading_verb(words: Sequence[str], where: str) -> tuple[click.Command, list
 
     found: click.Command | None = tare
     path: list[str] = []
-    while isinstance(found, click.Group) and len(path) < len(words):
-        path.append(words[len(path)])
-        found = found.get_command(click.Context(found), path[-1])
-    name = " ".join(path)
+    rest = list(words)
+    while isinstance(found, click.Group) and rest:
+        first = rest[0]
+        try:
+            word, found, rest = found.resolve_command(click.Context(found), rest)
+        except click.UsageError:
+            word, found = first, None
+        path.append(word or first)
+    name = " ".join(path if found is None else [*path[:-1], str(found.name)])
     if found is None or name not in reading_verbs():
         raise StudyError(
             f"{where}: a page may not run `tare {name}`; it may run: {', '.join(sorted(reading_verbs()))}."
         )
-    return found, list(words[len(path) :])
+    return found, rest
 
 
 def reading_verbs() -> frozenset[str]:

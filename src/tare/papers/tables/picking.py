@@ -57,7 +57,7 @@ _PROBE = "probe "  # how the subject of a probe's obstacle begins
 _REASONS_SHOWN = 3
 _FORM = (
     'It is written {"s3-dvfs": ["this kernel sets no clocks."]}: a study, and what stood in its way, as sentences or '
-    "as the `obstacles` of `tare check STUDY --json`"
+    "as the `obstacles` of `tare plan STUDY --json`"
 )
 
 

@@ -175,7 +175,7 @@ class DevicesSection:
 
 
 def devices_section(found: Fleet) -> DevicesSection:
-    """The headline figure's; `tare analyse devices` has the others."""
+    """The headline figure's; `tare show STORE devices` has the others."""
     told: list[str] = []
     sheets: list[Sheet] = []
     for quantity in found.quantities:

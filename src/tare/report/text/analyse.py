@@ -1,4 +1,4 @@
-"""What `tare analyse pipeline` shows: each pipeline by number of workers, what binds it, and what hides the stall."""
+"""What `tare show STORE pipeline` shows: each pipeline by number of workers, its limit, and what hides the stall."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def _sentences(one: Sharing) -> Iterator[str]:
         yield f"{_level(one)}: all worked at the same time for {duration_text(one.overlap_s.value)} of a trial."
 
 
-# What `tare analyse energy` and `tare device baseload` show: energy of each cell, of differences, and when idle.
+# What `tare show STORE energy` and `tare device baseload` show: energy of each cell, of differences, and when idle.
 
 _COLUMNS = {
     "power": POWER,

@@ -1,4 +1,4 @@
-"""`tare analyse kernel`: what the kernel did in traced trials."""
+"""`tare show STORE kernel`: what the kernel did in traced trials."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kernel(store: Store, output: Path | None) -> Result:
     Trials are traced if the study names a tracer: `probes: [perf]`, `[syscalls]` or `[ftrace]`. Their times are not
     compared with others.
 
-    tare analyse kernel out/my-study
+    tare show out/my-study kernel
 
     --json: {"sections": [{"name", "title", "rows": [{...}], "notes"}]}; counts, seconds and shares.
     """

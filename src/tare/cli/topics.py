@@ -1,4 +1,4 @@
-"""`tare analyse`: where time, energy and variation in the trials of a store come from."""
+"""`tare show STORE TOPIC`: where time, energy and variation in the trials of a store come from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tare.base.declare import Role
 from tare.cli.scaffold import (
     SHARE,
     Result,
-    Verbs,
+    Verb,
     against_option,
     by_option,
     margin_option,
@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     from tare.records.store import Store
 
 
-@click.group("analyse", cls=Verbs)
-def command() -> None:
-    """Explain the trials of a store: energy, variation, the input pipeline, tenants, devices."""
-
-
-@command.command("energy")
+@click.command("energy", cls=Verb)
 @reads_store()
 @by_option
 @against_option
@@ -59,7 +54,7 @@ def energy(store: Store, by: str | None, against: str | None) -> Result:
     return Result(found.as_json, lambda: energy_text(found, width()))
 
 
-@command.command("variability")
+@click.command("variability", cls=Verb)
 @reads_source()
 @metric_option("step_s for a store")
 @click.option("--epoch", help="Of a table: the column with the epoch's number. A trial's first epoch is kept apart.")
@@ -77,7 +72,7 @@ def variability(
 ) -> Result:  # fmt: skip
     """How much a metric varies, where the variation comes from, whether it drifts, and how many repeats are enough.
 
-    tare analyse variability runs.csv --metric epoch_s --epoch epoch --trial run --device board
+    tare show runs.csv variability --metric epoch_s --epoch epoch --trial run --device board
 
     --json: {"figure", "samples", "cells", "components": [{"level", "deviation": {"value", "low", "high", "n",
     "method"}, "share"}], "first_epoch", "drift_in_trial", "drift_in_study", "worst": [{"what", "where",
@@ -93,7 +88,7 @@ def variability(
         figure = metric or Role.STEP_MEDIAN.metric
         samples = store_samples(source, figure, settings)
     else:
-        need(metric is not None, f"{source}: --metric COLUMN names the column to analyse.")
+        need(metric is not None, f"{source}: --metric COLUMN names the column.")
         figure = metric or ""
         samples = table_samples(
             source, figure, settings=settings or (), epoch=epoch, trial=trial, device=device, day=day
@@ -102,7 +97,7 @@ def variability(
     return Result(found.as_json, lambda: variability_text(found, width()))
 
 
-@command.command("pipeline")
+@click.command("pipeline", cls=Verb)
 @reads_source()
 @click.option("--step", help="The column with the time of a step (or epoch).  [default: step_s]")
 @click.option("--stall", help="The column with the stall in it.  [default: stall_s]")
@@ -122,7 +117,7 @@ def pipeline(
 
     The fewest workers and the slowest medium that hide it, predicted from the trials without workers, and measured.
 
-    tare analyse pipeline loader.csv --settings model --workers workers --storage disk
+    tare show loader.csv pipeline --settings model --workers workers --storage disk
 
     --json: {"share", "pipelines": [{"cell", "medium", "cache", "parts": [{"workers", "n", "step_s", "stall_s",
     "rest_s", "stall_share", "predicted_stall_s", "hidden", "by_median", "shares", "binds"}], "fetch_s", "disk_s",
@@ -144,7 +139,7 @@ def pipeline(
     return Result(found.as_json, lambda: anatomy_text(found, width()))
 
 
-@command.command("tenants")
+@click.command("tenants", cls=Verb)
 @reads_store()
 @margin_option("5%")
 def tenants(store: Store, margin: float) -> Result:
@@ -159,7 +154,7 @@ def tenants(store: Store, margin: float) -> Result:
     return Result(lambda: {"tenants": [asdict(one) for one in found]}, lambda: sharing_text(found, width()))
 
 
-@command.command("devices")
+@click.command("devices", cls=Verb)
 @reads_stores()
 @metric_option("the study's, power, energy", multiple=True)
 @by_option
@@ -185,3 +180,6 @@ def devices(
 
     found = fleet_of_stores(stores, by=by, against=against, margin=margin, metrics=metrics)
     return Result(found.as_json, lambda: fleet_text(found, width()))
+
+
+TOPICS = {each.name: each for each in (energy, variability, pipeline, tenants, devices)}
