@@ -13,7 +13,7 @@ import sys
 
 import numpy as np
 
-from tare.analysis.fleet.effects import outlying, set_aside, twins_in_effect
+from tare.analysis.fleet.outliers import outlying, set_aside, twins_in_effect
 from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled
 
 NOISE, BLOCKS = 0.02, 6

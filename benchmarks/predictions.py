@@ -26,27 +26,10 @@ from typing import Any
 import click
 import numpy as np
 
-from tare.analysis.choose.law import (
-    FIGURES,
-    LEVEL,
-    WIDER,
-    Array,
-    Law,
-    Rows,
-    centre,
-    coordinates,
-    fit,
-    with_energy,
-)
-from tare.analysis.choose.learning import (
-    MOST_FITTED,
-    Lesson,
-    adaptive_choice,
-    calibrate,
-    lesson,
-    predicted,
-    teachers,
-)
+from tare.analysis.choose.designs import adaptive_choice
+from tare.analysis.choose.fit import fit
+from tare.analysis.choose.law import Array, Law, Rows, coordinates
+from tare.analysis.choose.learning import MOST_FITTED, Lesson, calibrate, lesson, predicted, teachers
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, read_modes
 from tare.analysis.choose.regression import (
     PAPER_MODES,
@@ -57,6 +40,7 @@ from tare.analysis.choose.regression import (
     regress,
     universal_energy,
 )
+from tare.analysis.choose.surface import FIGURES, LEVEL, WIDER, centre, with_energy
 from tare.base.columns import wrap
 from tare.base.errors import StudyError, TareError
 from tare.base.text import safe_text

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from tare.analysis.cells import fixed_in_rounds
-from tare.analysis.choose.candidates import Job, Limit
-from tare.analysis.choose.configurations import configurations, default_against, order_note
+from tare.analysis.choose.configurations import configurations
 from tare.analysis.choose.front import pareto
+from tare.analysis.choose.jobs import Job, Limit
 from tare.analysis.choose.recommend import recommend
+from tare.analysis.choose.standing import default_against, order_note
 from tare.analysis.observations import table_observations
 from tare.analysis.tables.table import Table
 from tare.records.model import TrialRow

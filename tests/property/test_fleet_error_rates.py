@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from some_records import draft
-from tare.analysis.fleet.effects import outlying, set_aside
-from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled, spread
+from tare.analysis.fleet.outliers import outlying, set_aside
+from tare.analysis.fleet.random_effects import Centre, centre_of, error_variances, own_variances, pooled
+from tare.analysis.fleet.spread import spread
 from tare.analysis.numeric.medians import Floats
 from tare.records.model import TrialRow
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tare.analysis.choose.candidates import Job, Limit, Predicted
-from tare.analysis.choose.front import could_be_on_front, dominates, on_front
+from tare.analysis.choose.jobs import Job, Limit
+from tare.analysis.choose.offers import Predicted
+from tare.analysis.choose.pareto import could_be_on_front, dominates, on_front
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.model import Estimate
 from tare.records.model import TrialRow

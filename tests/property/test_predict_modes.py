@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from benchmarks.predictions import evaluate
 from made_up_modes import CLOCKS, CORES, KINDS, networks, pipeline, write
-from tare.analysis.choose.law import Law, busy_share, coordinates, fit, resources, surface
+from tare.analysis.choose.fit import fit
+from tare.analysis.choose.law import Law, busy_share, coordinates, resources
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, read_modes
 from tare.analysis.choose.predictions import Answer, predict
+from tare.analysis.choose.surface import surface
 
 FEATURES = ("gpu_mhz", "cores")
 MODES = np.array([(clock, cores) for clock in CLOCKS for cores in CORES], dtype=float)

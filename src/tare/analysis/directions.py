@@ -8,8 +8,6 @@ from typing import Literal, TypeAlias
 
 from tare.base.declare import declared, learnt
 
-# Is more of a metric better, or worse? By its name, unless the user states it; what no name settles is a guess.
-
 Source: TypeAlias = Literal["name", "option", "guess", "neutral"]
 Kind: TypeAlias = Literal["speed", "amount", "quality"]
 

@@ -29,7 +29,7 @@ from tare.cli.scaffold import (
 )
 
 if TYPE_CHECKING:
-    from tare.analysis.choose.candidates import Limit
+    from tare.analysis.choose.jobs import Limit
     from tare.analysis.choose.modes import Columns, ModeTable
     from tare.analysis.choose.predictions import Answer
     from tare.analysis.model import Estimate
@@ -68,14 +68,10 @@ def front(
     {COLUMN: {"value", "low", "high", "n", "method"}}, "n", "on_front", "front_share"}], "defaults": [{"point",
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
-    from tare.analysis.choose.configurations import (
-        assignments,
-        mixed_notes,
-        need_column,
-        need_less_is_better,
-        order_note,
-    )
+    from tare.analysis.choose.columns import mixed_notes, need_column, need_less_is_better
+    from tare.analysis.choose.configurations import assignments
     from tare.analysis.choose.front import front_of_singles, pareto
+    from tare.analysis.choose.standing import order_note
     from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.resources.energy import need_energy
     from tare.analysis.tables.table import numeric_columns
@@ -172,8 +168,8 @@ def predict(
 def _predict(
     table: ModeTable, method: str, measured: int | None, at: list[dict[str, float]], count_next: int
 ) -> Result:
-    from tare.analysis.choose.law import LEVEL
     from tare.analysis.choose.predictions import METHODS, predict
+    from tare.analysis.choose.surface import LEVEL
     from tare.report.text.choose import answers_text
 
     methods = METHODS if method == "all" else (method,)
@@ -189,8 +185,8 @@ def _predict(
 def _overhead(
     source: Path, features: tuple[str, ...], time: str, against: str, group: str | None, at: list[dict[str, float]]
 ) -> Result:
-    from tare.analysis.choose.law import LEVEL
     from tare.analysis.choose.overhead import overheads
+    from tare.analysis.choose.surface import LEVEL
     from tare.report.text.choose import overheads_text
 
     found = overheads(source, features, time, against, group=group, at=at)
@@ -310,15 +306,12 @@ def recommend(
     what is no choice, such as model and rate}]}; times are in seconds, energy in joules, power in watts; what is
     unknown is null.
     """
-    from tare.analysis.choose.candidates import Job, job_observations, predictions, word_for
-    from tare.analysis.choose.configurations import (
-        assignments,
-        column_for,
-        mixed_notes,
-        need_less_is_better,
-        order_note,
-    )
+    from tare.analysis.choose.columns import column_for, mixed_notes, need_less_is_better
+    from tare.analysis.choose.configurations import assignments
+    from tare.analysis.choose.jobs import Job, job_observations, word_for
+    from tare.analysis.choose.offers import predictions
     from tare.analysis.choose.recommend import recommend as recommendations
+    from tare.analysis.choose.standing import order_note
     from tare.analysis.observations import columns_of
     from tare.analysis.resources.energy import need_energy
     from tare.analysis.work import need_like_work
@@ -380,8 +373,8 @@ def _times(source: Path, steps: float | None, epochs: float | None, samples: flo
 def _limits(
     deadline: float | None, power_cap: float | None, energy_budget: float | None, at_most: tuple[str, ...]
 ) -> tuple[Limit, ...]:
-    from tare.analysis.choose.candidates import Limit
     from tare.analysis.choose.configurations import assignments
+    from tare.analysis.choose.jobs import Limit
 
     given = (
         ("deadline", "time", deadline),

@@ -27,7 +27,7 @@ from tare.analysis.choose.regression import PAPER_MODES, papers_choice, regress
 from tare.analysis.compare import MOST, TIE, Contest, contests, judge, largest_floor, noise_floor
 from tare.analysis.derived import SOURCES, Found, Make, TrialData, of_a_mini_batch, with_figures
 from tare.analysis.estimators import Sides, line_up
-from tare.analysis.fleet.random_effects import StoreSides, sides_of_stores
+from tare.analysis.fleet.stores import StoreSides, sides_of_stores
 from tare.analysis.labels import setting_words, title_of
 from tare.analysis.labels import text as label_text
 from tare.analysis.model import Comparison, Measurement

@@ -21,7 +21,7 @@ from tare.report.figure import level_number
 from tare.report.text.trials import flat_pairs, plain_text
 
 if TYPE_CHECKING:
-    from tare.analysis.fleet.random_effects import Fleet
+    from tare.analysis.fleet.results import Fleet
     from tare.analysis.why.layers import Waterfall
     from tare.records.store import Store
 
@@ -192,7 +192,7 @@ class ReportData:
         if len({record.settings[DEVICE] for record in self.records if DEVICE in record.settings}) < 2:
             return None
         from tare.analysis.fleet.findings import fleet_of_records
-        from tare.analysis.fleet.random_effects import Fleet
+        from tare.analysis.fleet.results import Fleet
 
         weighing, store = self.weighing, self.store
         by = None if weighing.by in (DEVICE, TYPE) else weighing.by

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from some_records import MARKS, draft
-from tare.analysis.choose.configurations import base_factor
+from tare.analysis.choose.columns import base_factor
 from tare.analysis.observations import columns_of, observations, source_notes, usable_attempts
 from tare.base.errors import StudyError
 from tare.records.model import started_s

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tare.analysis.choose.candidates import Job, Limit
 from tare.analysis.choose.front import pareto
+from tare.analysis.choose.jobs import Job, Limit
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.resources.pipeline import anatomy
 from tare.analysis.variability.findings import variability

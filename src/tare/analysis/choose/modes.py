@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tare.analysis.choose.configurations import base_factor, column_for
+from tare.analysis.choose.columns import base_factor, column_for
 from tare.analysis.choose.law import Array, Law, resources
 from tare.analysis.observations import columns_of, number, observations
 from tare.base.declare import Role

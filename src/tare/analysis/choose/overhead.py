@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from tare.analysis.cells import placed, resolve_factor
-from tare.analysis.choose.law import LEVEL, Array
+from tare.analysis.choose.law import Array
 from tare.analysis.choose.modes import Mode, mode_of
+from tare.analysis.choose.surface import LEVEL
 from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.numeric.distributions import t_quantile

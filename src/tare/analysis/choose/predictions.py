@@ -8,21 +8,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from tare.analysis.choose.law import FIGURES, LEVEL, WIDER, Array, Law, coordinates
-from tare.analysis.choose.learning import (
-    FEWEST_MODES,
-    MOST_FITTED,
-    Choice,
-    adaptive_choice,
-    calibrate,
-    lesson,
-    next_modes,
-    predicted,
-    teachers,
-    thinned,
-)
+from tare.analysis.choose.designs import Choice, adaptive_choice, next_modes
+from tare.analysis.choose.law import Array, Law, coordinates
+from tare.analysis.choose.learning import FEWEST_MODES, MOST_FITTED, calibrate, lesson, predicted, teachers, thinned
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, grid, mode_of, unmeasured
 from tare.analysis.choose.regression import Regression, energy_at, regress, universal_energy
+from tare.analysis.choose.surface import FIGURES, LEVEL, WIDER
 from tare.analysis.model import Estimate
 from tare.base.errors import StudyError
 

@@ -1,171 +1,25 @@
-"""All about the devices of a fleet, as one answer.
-
-What a device does not share with its twins: candidates for why it is unlike them, and no more than that.
-"""
+"""All about the devices of a fleet, as one answer."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from statistics import median
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from tare.analysis.cells import Cells, cells, join, resolve_factor
-from tare.analysis.fleet.effects import (
-    Aside,
-    Twins,
-    centres_by_device,
-    could_see,
-    effect,
-    few_blocks,
-    levels,
-    outlying,
-    too_few,
-    twins_in_effect,
-    twins_in_level,
-)
-from tare.analysis.fleet.random_effects import FEWEST, Candidate, Centre, Effect, Fleet, Odd, Quantity, Spread, spread
-from tare.analysis.labels import text
+from tare.analysis.fleet.candidates import Channels, candidates
+from tare.analysis.fleet.effects import effect, few_blocks, too_few
+from tare.analysis.fleet.outliers import Aside, Twins, could_see, levels, outlying
+from tare.analysis.fleet.random_effects import FEWEST
+from tare.analysis.fleet.results import Candidate, Effect, Fleet, Odd, Quantity, Spread
+from tare.analysis.fleet.selection import FleetSelection, Question, factor_of, metrics_of, select_for_fleet
+from tare.analysis.fleet.spread import spread
 from tare.analysis.observations import records_of
-from tare.analysis.parity import flat, rule_for
-from tare.analysis.selection import DEFAULT_BY, Request, fit_for, level_against, pick_metric, request, why_not
+from tare.analysis.selection import fit_for, pick_metric, request
 from tare.analysis.sentences import percent
-from tare.base.declare import Role
 from tare.base.errors import StudyError
-from tare.records.model import (
-    DEVICE,
-    TYPE,
-    Record,
-    StoreTrials,
-    TrialRow,
-    collected,
-    grouped,
-    is_usable,
-    rows_of_stores,
-    usable_trials,
-)
+from tare.records.model import StoreTrials, TrialRow, grouped, rows_of_stores
 from tare.records.store import Store
-
-MOST = 5  # candidates that a sentence can hold
-FEWEST_C, FEWEST_SHARE = 5.0, 0.05  # how far outside its twins' range a reading must lie
-STEADY = 2  # values of one fact on one device: what has more changes by itself
-LOOKED_AT = 3  # trials of a device whose series are asked
-_PASSING = re.compile(r"(^|[._])(boot_id|name|id|serial|hostname|address|title)$")  # differ from device to device
-_READINGS = re.compile(r"temperature|_mhz$|_hz$|throttle|cooling|alarm", re.IGNORECASE)
-_SLOWED = frozenset({"heat.throttled", "heat.stopped", "heat.hot-start", "heat.alarm", "clock.below", "clock.above",
-                     "clock.slept", "gpu.clock", "gpu.slowed", "gpu.power-limit", "cpu.quota", "memory.swapped",
-                     "control.not-held"})  # fmt: skip
-_SECTIONS = ("device", "controls", "settled", "place")
-# Most telling first: what is known to change speed, then what the kernel was told, then the rest.
-_ORDER = (
-    "throttl",
-    "temperature",
-    "governor",
-    "power_mode",
-    "hz",
-    "kernel",
-    "cpu",
-    "cores",
-    "storage",
-    "torch",
-    "cuda",
-)
-
-Channels = Callable[[TrialRow], Sequence[Mapping[str, Any]]]  # of a trial: name, quantiles
-
-
-def candidates(device: str, twins: Sequence[str], seen: Sequence[TrialRow], channels: Channels) -> list[Candidate]:
-    """The likeliest first: how often it was throttled, how warm and how fast it ran, what it is and what it runs."""
-    mine = [each for each in seen if each.device == device]
-    theirs = [[each for each in seen if each.device == name] for name in twins]
-    found = [*_troubles(mine, theirs), *_readings(mine, theirs, channels), *_facts(mine, theirs)]
-    once = list({each.what: each for each in reversed(found)}.values())[::-1]
-    return sorted(once, key=lambda each: _rank(each.what))[:MOST]
-
-
-def _rank(what: str) -> int:
-    return next((place for place, word in enumerate(_ORDER) if word in what.lower()), len(_ORDER))
-
-
-def _troubles(mine: Sequence[Record], theirs: Sequence[Sequence[Record]]) -> Iterable[Candidate]:
-    """Trials that were doubted or refused for heat, clocks or memory; its twins had none, or far fewer."""
-    ours, others = _troubled(mine), [_troubled(records) for records in theirs]
-    usual = median(share for share, _ in others) if others else 0.0
-    if ours[0] > max(0.1, 3 * usual):
-        count = round(ours[0] * len(mine))
-        yield Candidate(
-            "throttled or doubted in", f"{count} of {len(mine)} trials: {ours[1]}", f"{usual:.0%} of theirs"
-        )
-
-
-def _troubled(records: Sequence[Record]) -> tuple[float, str]:
-    said = [next((reason for reason in record.reasons if reason.code in _SLOWED), None) for record in records]
-    found = [str(reason) for reason in said if reason is not None]
-    return (len(found) / len(records) if records else 0.0), (found[0].rstrip(".") if found else "")
-
-
-def _readings(
-    mine: Sequence[TrialRow], theirs: Sequence[Sequence[TrialRow]], channels: Channels
-) -> Iterable[Candidate]:
-    """Temperatures, clocks and throttle counts that lie outside the range of its twins."""
-    ours = _typical(mine, channels)
-    others = [_typical(trials, channels) for trials in theirs]
-    for name, value in ours.items():
-        known = [found[name] for found in others if name in found]
-        if len(known) < 2:
-            continue
-        far = FEWEST_C if name.endswith("_c") else FEWEST_SHARE * max(abs(end) for end in (*known, value))
-        if value > max(known) + far or value < min(known) - far:
-            yield Candidate(_spoken(name), f"{value:.4g}", f"{min(known):.4g} to {max(known):.4g}")
-
-
-def _typical(trials: Sequence[TrialRow], channels: Channels) -> dict[str, float]:
-    """Channel -> the median over a few trials of its median in each."""
-    values: list[tuple[str, float]] = []
-    for each in [trial for trial in trials if is_usable(trial)][:LOOKED_AT]:
-        for channel in channels(each):
-            name, quantiles = str(channel["name"]), channel.get("quantiles")
-            if _READINGS.search(name) and quantiles:
-                values.append((name, float(quantiles[len(quantiles) // 2])))
-        for zone, degrees in ((each.facts.get("warmth") or {}).get("start_c") or {}).items():
-            values.append((f"temperature.{zone}_c", float(degrees)))
-    return {name: median(found) for name, found in collected(values).items()}
-
-
-def _facts(mine: Sequence[Record], theirs: Sequence[Sequence[Record]]) -> Iterable[Candidate]:
-    """Facts that most twins share, and this device does not."""
-    ours, others = _known(mine), [_known(records) for records in theirs]
-    for key in dict.fromkeys((*ours, *(key for found in others for key in found))):
-        counts = Counter(found.get(key, "none") for found in others)
-        usual, times = counts.most_common(1)[0] if counts else ("none", 0)
-        if 2 * times > len(others) and ours.get(key, "none") != usual:
-            yield Candidate(key, ours.get(key, "none"), usual)
-
-
-def _known(records: Sequence[Record]) -> dict[str, str]:
-    """What is known of a device and of its software; what changes from trial to trial is left out."""
-    values: list[tuple[str, str]] = []
-    for record in records:
-        facts = {"tare": record.tare_version} if record.tare_version else {}
-        for section in _SECTIONS:
-            facts |= flat(record.facts.get(section) or {}, "" if section == "device" else f"{section}.")
-        inside = flat(record.facts.get("inside") or {})
-        facts |= {key: value for key, value in inside.items() if key not in facts and rule_for(key).matters}
-        values += ((key, text(value)) for key, value in facts.items() if not _PASSING.search(key))
-    known = {key: dict.fromkeys(found) for key, found in collected(values).items()}
-    return {key: " | ".join(found) for key, found in known.items() if len(found) <= STEADY}
-
-
-def _spoken(name: str) -> str:
-    """`temperature.cpu_c` as `temperature cpu (°C)`."""
-    base, _, unit = name.rpartition("_")
-    units = {"c": "°C", "mhz": "MHz", "hz": "Hz", "s": "s"}
-    return f"{base.replace('.', ' ')} ({units[unit]})" if unit in units else name.replace(".", " ")
-
 
 NAMED = 4
 
@@ -217,97 +71,6 @@ def _between(found: Spread) -> float | None:
 def _some(names: Sequence[str]) -> str:
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-BESIDE = (Role.ENERGY_STEP.metric, Role.POWER.metric)  # told next to the headline, where trials have them
-Contrast: TypeAlias = tuple[str, str, str]  # level, against, where
-
-
-@dataclass(frozen=True)
-class Question:
-    """One figure of the devices of one type, or one effect on it."""
-
-    metric: str
-    what: str  # "" for the figure itself
-    twins: Twins
-    effect: tuple[str, str] | None = None  # level and against
-
-    @cached_property
-    def tested(self) -> list[Aside]:
-        return self.twins.tested()
-
-
-@dataclass(frozen=True)
-class FleetSelection:
-    """The trials of all devices that are used for one figure, and the effect of each level on each device."""
-
-    metric: str
-    label: Cells
-    used: Sequence[TrialRow]
-    centres: Mapping[Contrast, Mapping[str, Centre]] = field(default_factory=dict)
-
-    @cached_property
-    def types(self) -> dict[str, str]:
-        return {str(each.device): each.device_type for each in self.used}
-
-    def configurations(self, without: Sequence[str] = ()) -> dict[str, list[TrialRow]]:
-        """Trials of the same settings, whatever device they ran on."""
-        return grouped((each for each in self.used if each.device not in without), self.label.label)
-
-    def questions(self) -> list[Question]:
-        """The figure itself, and each effect on it, for each type."""
-        made = []
-        for kind in dict.fromkeys(self.types.values()):
-            made.append(Question(self.metric, "", twins_in_level(kind, self._values(kind))))
-            for (level, against, where), centres in self.centres.items():
-                of_kind = {name: centre for name, centre in centres.items() if self.types[name] == kind}
-                if len(of_kind) >= FEWEST:
-                    what = join(f"the effect of {level} against {against}", where)
-                    made.append(Question(self.metric, what, twins_in_effect(kind, of_kind), (level, against)))
-        return made
-
-    def _values(self, kind: str) -> dict[str, dict[str, list[float]]]:
-        """Configuration -> device of this type -> its values."""
-        found = {}
-        for where, members in self.configurations().items():
-            devices = grouped((each for each in members if each.device_type == kind), lambda each: str(each.device))
-            if devices:
-                found[where] = {name: [each.metrics[self.metric] for each in its] for name, its in devices.items()}
-        return found
-
-
-def select_for_fleet(seen: Sequence[TrialRow], metric: str, factor: str | None, asked: Request) -> FleetSelection:
-    """One usable attempt of each trial; an A/A repeat is the same thing again, and would count a trial twice."""
-    by = factor or DEFAULT_BY
-    having = [each for each in seen if by in each.settings]
-    label = cells(having, by)
-    # Device by device: two devices that ran one study apart have trials of the same names.
-    devices = grouped(having, lambda each: each.device).values()
-    used = [each for its in devices for each in usable_trials(its, fit_for(metric), repeats=False)]
-    if factor is None or not used:
-        return FleetSelection(metric, label, used)
-    base = level_against(having, label, asked.against)
-    pairs = dict.fromkeys((label.level(each), label.surroundings(each)) for each in used)
-    contrasts = [(level, base, where) for level, where in pairs if level != base]
-    return FleetSelection(metric, label, used, {one: centres_by_device(used, label, metric, *one) for one in contrasts})
-
-
-def factor_of(study: Mapping[str, Any], records: Sequence[Record], by: str | None) -> str | None:
-    """Whose effect is told: what was asked for, else what the study compares, else the platforms; None: nothing is."""
-    if by in (DEVICE, TYPE):
-        raise StudyError("this verb reports on devices: --by names another factor, such as platform.")
-    declared = (request(study, records).by, DEFAULT_BY) if by is None else (resolve_factor(records, by),)
-    wanted = [name for name in declared if name not in (DEVICE, TYPE)]
-    varied = [name for name in wanted if len({str(each.settings.get(name)) for each in records}) > 1]
-    return varied[0] if varied else None
-
-
-def metrics_of(records: Sequence[Record], declared: str | None, asked: Sequence[str]) -> list[str]:
-    """The figures to tell of: those that were asked for, else the headline with power and energy beside it."""
-    if asked:
-        return [pick_metric(records, metric) for metric in asked]
-    beside = [name for name in BESIDE if any(not why_not(record, name) for record in records)]
-    return list(dict.fromkeys([pick_metric(records, declared), *beside]))
 
 
 NOTHING = "there is no usable trial here. `tare show STORE` lists how each one ended."

@@ -10,11 +10,6 @@ import math
 from functools import lru_cache
 from statistics import NormalDist
 
-# Tails and quantiles of the normal, Student's t and the fair binomial distribution, one number at a time.
-#
-# scipy.special has all of these; it is as large as all else that tare needs together, and its import takes longer than
-# a whole verdict (docs/explanation/costs.md). tests/property/test_distributions.py holds each function against it.
-
 _NORMAL = NormalDist()
 _PRECISE = 1e-15
 _TINY = 1e-300

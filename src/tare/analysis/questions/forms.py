@@ -253,7 +253,7 @@ class Front(_Lowest):
             return []
         import numpy as np
 
-        from tare.analysis.choose.front import on_front
+        from tare.analysis.choose.pareto import on_front
 
         levels = [level for level in winners[0].values if all(level in each.values for each in winners)]
         flags = on_front(np.array([[each.values[level].value for each in winners] for level in levels]))

@@ -11,8 +11,6 @@ from tare.analysis.work import Settings
 from tare.base.declare import before
 from tare.records.model import varied
 
-# Jobs: what is asked to be done. A job is workload x model x data; levels are compared within a job, never across.
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

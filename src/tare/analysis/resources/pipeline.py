@@ -20,7 +20,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from tare.analysis.cells import CACHE, COLD, EMULATED
-from tare.analysis.choose.configurations import Column, column_for, need_column, setting_text
+from tare.analysis.choose.columns import Column, column_for, need_column
+from tare.analysis.choose.configurations import setting_text
 from tare.analysis.compare import Contest, judge
 from tare.analysis.labels import make_labels, text
 from tare.analysis.model import Comparison, Estimate, Measurement, Word

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity
+from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity
 from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
 from tare.report.figure import Cell, Figure, rows
 from tare.report.layout import not_all_drawn, share_axis, some_of, tooltip, with_room

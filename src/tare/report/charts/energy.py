@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tare.analysis.choose.configurations import Configuration, centres, configurations, models_apart
-from tare.analysis.choose.front import on_front
+from tare.analysis.choose.pareto import on_front
 from tare.analysis.model import Estimate
 from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, energy_facts, record_observations
 from tare.analysis.work import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tare.analysis.cells import CACHE
-from tare.analysis.fleet.random_effects import Effect, Fleet, Population, Quantity, Spread, Standing
+from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.labels import setting_words
 from tare.analysis.model import Estimate
 from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, POWER, IdlePower

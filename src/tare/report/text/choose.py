@@ -59,7 +59,7 @@ def overheads_text(laws: Sequence[OverheadLaw], width: int = 80) -> str:
 
 
 def _overhead_text(law: OverheadLaw, width: int) -> str:
-    from tare.analysis.choose.law import LEVEL
+    from tare.analysis.choose.surface import LEVEL
 
     job = f"{safe_text(law.job)}: " if law.job else ""
     who = f"{safe_text(law.level)} over {safe_text(law.against)}"
@@ -168,7 +168,7 @@ def _answer_text(modes: ModeTable, answer: Answer, width: int) -> str:
 
 
 def _head(answer: Answer) -> str:
-    from tare.analysis.choose.law import LEVEL
+    from tare.analysis.choose.surface import LEVEL
 
     who = f"{safe_text(answer.group)}, " if answer.group is not None else ""
     level = f"; a measurement lies within ± of it, {100 * LEVEL:.0f} % sure" if answer.method != "linear" else ""

@@ -16,8 +16,10 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tare.analysis.choose.configurations import assignments, mixed_notes
-from tare.analysis.choose.front import _on_front, front_of_singles, on_front, pareto
+from tare.analysis.choose.columns import mixed_notes
+from tare.analysis.choose.configurations import assignments
+from tare.analysis.choose.front import front_of_singles, pareto
+from tare.analysis.choose.pareto import _on_front, on_front
 from tare.analysis.observations import table_observations
 from tare.analysis.tables.table import Table
 from tare.base.errors import StudyError

@@ -15,8 +15,8 @@ from benchmarks.predictions import command as benchmark
 from made_up_modes import CLOCKS, CORES, every_kind, pipeline, write
 from some_records import MARKS, draft
 from tare.analysis.choose import learning, predictions
+from tare.analysis.choose.designs import adaptive_choice, first_modes
 from tare.analysis.choose.law import Law, resources
-from tare.analysis.choose.learning import adaptive_choice, first_modes
 from tare.analysis.choose.modes import Columns, ModeTable, read_modes
 from tare.analysis.choose.predictions import predict
 from tare.analysis.choose.regression import papers_choice, regress

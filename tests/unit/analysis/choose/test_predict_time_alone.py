@@ -13,10 +13,12 @@ from click.testing import CliRunner
 from benchmarks.predictions import command as benchmark
 from benchmarks.predictions import evaluate, evaluate_designs, methods_of, outcomes_text
 from made_up_modes import CORES, KINDS, pipeline, write
-from tare.analysis.choose.law import coordinates, fit, joint_covariance
-from tare.analysis.choose.learning import first_modes
+from tare.analysis.choose.designs import first_modes
+from tare.analysis.choose.fit import fit
+from tare.analysis.choose.law import coordinates
 from tare.analysis.choose.modes import TIME_ALONE, Columns, ModeTable, read_modes
 from tare.analysis.choose.predictions import predict
+from tare.analysis.choose.surface import joint_covariance
 from tare.cli.choose import predict as command
 from tare.report.text.choose import answers_text
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from some_records import MARKS, draft
-from tare.analysis.choose.candidates import Job, Limit, Predicted, job_observations, predictions, word_for
+from tare.analysis.choose.jobs import Job, Limit, job_observations, word_for
+from tare.analysis.choose.offers import Predicted, predictions
 from tare.analysis.choose.recommend import recommend
 from tare.analysis.model import Estimate
 from tare.base.errors import StudyError

@@ -11,7 +11,7 @@ import pytest
 
 from some_fleets import STUDY, Board, boards, fleet_store, trial, trials
 from tare.analysis.fleet.findings import fleet_of_records, fleet_of_stores
-from tare.analysis.fleet.random_effects import Fleet
+from tare.analysis.fleet.results import Fleet
 from tare.analysis.variability.findings import variability
 from tare.analysis.variability.samples import store_samples
 from tare.analysis.weighing import weigh

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tare.analysis.fleet.effects import Twins, could_see, levels, outlying, set_aside, twins_in_effect
+from tare.analysis.fleet.outliers import Twins, could_see, levels, outlying, set_aside, twins_in_effect
 from tare.analysis.fleet.random_effects import Centre, between, centre_of, error_variances, pooled, shrunk
 
 VALUES = np.array([0.021, 0.034, 0.005, 0.048, 0.017, 0.029])
