@@ -101,8 +101,8 @@ def run_once(
     from tare.api.running import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
     from tare.fleet.exchange import name_on_devices
+    from tare.fleet.interruption import Interruption
     from tare.fleet.inventory import Task, factors, load_inventory, on_device
-    from tare.fleet.local import Interruption
     from tare.fleet.run import FleetRun
     from tare.plan.matrix import cells
     from tare.plan.matrix import trials as trials_of

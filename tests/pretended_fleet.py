@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from tare.fleet.interruption import Interruption
 from tare.fleet.inventory import Device, Task, factors
 from tare.fleet.inventory import on_device as stamped
-from tare.fleet.local import Interruption
 from tare.fleet.run import FleetRun
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record

@@ -25,7 +25,7 @@ from tare.base.text import count_text, say
 
 if TYPE_CHECKING:
     from tare.base.host import Host
-    from tare.fleet.local import Enough, Outcome
+    from tare.fleet.schedule import Enough, Outcome
     from tare.parts.protocols import Part, Platform
     from tare.plan.check import Check
     from tare.plan.matrix import Cell, Trial
@@ -449,7 +449,8 @@ def run_into(
     """
     from tare.base.files import state_dir
     from tare.base.host import LocalHost
-    from tare.fleet.local import owned_device, run_study
+    from tare.fleet.local import run_study
+    from tare.fleet.ownership import owned_device
     from tare.plan.check import check, possible, room_obstacles
     from tare.plan.matrix import trials
     from tare.plan.turning import thinned
@@ -515,12 +516,11 @@ def new_store_goes_if_refused(folder: Path) -> Iterator[None]:
 
 
 def tell_scale(study: Study, checked: Check) -> None:
-    """How large it is and what is not in it, before it begins."""
-    from tare.base.text import count_text, duration_text
+    """How large it is and what is not in it, before it begins. How long it takes is said as soon as that is known."""
+    from tare.base.text import count_text
 
     if study.scale:
-        trials, seconds = count_text(len(checked.trials), "trial"), duration_text(checked.seconds)
-        say(f"scale {study.scale}: {trials}, about {seconds} (a guess).")
+        say(f"scale {study.scale}: {count_text(len(checked.trials), 'trial')}.")
     for sentence in study.left_out:
         say(f"not measured here: {sentence}")
 

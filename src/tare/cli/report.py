@@ -36,7 +36,7 @@ from tare.cli.scaffold import (
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing
-    from tare.fleet.local import Outcome
+    from tare.fleet.schedule import Outcome
     from tare.records.model import Record
     from tare.records.store import Store
     from tare.report.figure import Figure

@@ -54,8 +54,8 @@ from tare.records.schema import STORE_FILE, STUDY_FILE
 
 if TYPE_CHECKING:
     from tare.fleet.inventory import Device
-    from tare.fleet.local import Outcome
     from tare.fleet.run import FleetRun
+    from tare.fleet.schedule import Outcome
     from tare.plan.check import MissingParts
     from tare.plan.matrix import OnDevice, Trial
     from tare.records.store import Store
@@ -222,8 +222,8 @@ def _run_into(
     store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
     from tare.fleet.exchange import name_on_devices
+    from tare.fleet.interruption import Interruption
     from tare.fleet.inventory import Task, plans
-    from tare.fleet.local import Interruption
     from tare.fleet.readiness import record_missing
     from tare.fleet.run import FleetRun
 

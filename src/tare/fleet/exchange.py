@@ -27,8 +27,9 @@ from tare.base.files import replace_file
 from tare.base.rulings import Ruling, obstacle
 from tare.base.untrusted import MOST_VALUES, check_depth
 from tare.fleet.cluster import Cluster, SchedulerGone, WorkerLost
+from tare.fleet.interruption import Interruption
 from tare.fleet.inventory import Device
-from tare.fleet.local import Interruption
+from tare.fleet.schedule import Attempts
 from tare.fleet.ssh import HERE, MOST_RECORD_BYTES, Refused, Unreachable, ask
 from tare.plan.matrix import Trial
 from tare.records.merging import Arrived, Intake, Merged
@@ -70,7 +71,7 @@ class Incoming:
         self._root = store.root
         self._intake = Intake(store)
         self._owners = owners or {}  # planned trials: the device of each
-        self._records: dict[str, dict[str, Record]] = {}  # by trial, by TRIAL.ATTEMPT
+        self.attempts: Attempts = {}
         self._from: dict[str, dict[str, Record]] = {}  # by device and TRIAL.ATTEMPT
         for record in store.records():
             self._know(record)
@@ -111,13 +112,13 @@ class Incoming:
         """A device speaks for itself alone: what it says of another one's trials would keep the true ones out."""
         reported, owner = record.settings.get("device"), self._owners.get(record.trial)
         is_strange = reported != device or (owner or device) != device
-        if not is_strange or name in self._records.get(record.trial, ()):  # what is here already keeps nothing out
+        if not is_strange or record.attempt in self.attempts.get(record.trial, ()):  # here already: keeps nothing out
             return ""
         return f"{name}: not merged: it is a trial of {owner or reported}, not of {device}."
 
     def names_of(self, trial: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed attempt at this trial that is here."""
-        return sorted(self._records.get(trial, ()))
+        return sorted(folder_name(trial, attempt) for attempt in self.attempts.get(trial, ()))
 
     def names_from(self, device: str) -> list[str]:
         """TRIAL.ATTEMPT of every sealed trial of this device that is here."""
@@ -127,14 +128,10 @@ class Incoming:
         """Every attempt on this device that is here, those at one trial oldest first."""
         return sorted(self._from.get(device, {}).values(), key=lambda record: (record.trial, record.attempt))
 
-    def newest(self, trial: str) -> Record | None:
-        """The newest attempt at this trial."""
-        return max(self._records.get(trial, {}).values(), key=lambda record: record.attempt, default=None)
-
     def _know(self, record: Record) -> None:
         name = folder_name(record.trial, record.attempt)
         self._from.setdefault(str(record.settings.get("device")), {})[name] = record
-        self._records.setdefault(record.trial, {})[name] = record
+        self.attempts.setdefault(record.trial, {})[record.attempt] = record
 
 
 def name_on_devices(store: Store) -> str:
@@ -367,7 +364,6 @@ class Post:
     workers_lost: int = 0  # while it was asked one thing
     drained: Ruling | None = None
     not_restored: bool = False
-    same_failure: list[Ruling | str] = field(default_factory=list)
     asked_s: float = math.inf
     then: Callable[[Post, dict[str, Any]], None] | None = None
 

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -22,8 +22,10 @@ from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
 from tare.fleet.inventory import Device, planned_on
 from tare.fleet.lean_host import BEATS_UNHEARD, LeanHost, LeanSampler, opened
-from tare.fleet.local import Outcome, Watcher, put_back_all, run_study
+from tare.fleet.local import run_study
+from tare.fleet.ownership import put_back_all
 from tare.fleet.readiness import Eligibility
+from tare.fleet.schedule import Outcome
 from tare.fleet.ssh import Unreachable
 from tare.parts.protocols import Part, Probe
 from tare.plan.check import MissingParts, ObstacleCheck, check, parts_of
@@ -129,7 +131,7 @@ def no_room_there(host: LeanHost) -> list[Ruling]:
 
 
 @contextmanager
-def owned_there(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journal, Path]]:
+def owned_there(host: Host, say: Callable[[str], None], run: str) -> Iterator[tuple[Journal, Path]]:
     """The device, ours alone by its own lock, which the agent holds; what an earlier line left is swept first."""
     assert isinstance(host, LeanHost)
     own = state_dir() / "fleet" / "lean" / host.name
@@ -137,9 +139,9 @@ def owned_there(host: Host, watcher: Watcher, run: str) -> Iterator[tuple[Journa
     _take(host, device, run)
     journal, scratch = Journal(private_folder(own / device), run), state_dir() / "scratch"
     try:
-        put_back_all(host, journal, scratch, watcher)
+        put_back_all(host, journal, scratch, say)
         yield journal, scratch
-        put_back_all(host, journal, scratch, watcher)
+        put_back_all(host, journal, scratch, say)
     except TareError as error:
         if host.gone and not isinstance(
             error, LineLost

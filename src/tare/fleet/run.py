@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from tare.analysis.weighing import is_enough
 from tare.base.errors import NotRestoredError
 from tare.base.rulings import Ruling, obstacle
 from tare.figures.evidence import THRESHOLDS
@@ -26,11 +25,14 @@ from tare.fleet.exchange import (
     drive,
     unanswered,
 )
+from tare.fleet.failures import Breaker, first_reason
+from tare.fleet.interruption import Interruption
 from tare.fleet.inventory import Device, Task, claim, question
-from tare.fleet.local import Interruption, Outcome, idle_s_of, labels, run_again_text
+from tare.fleet.labels import labels
 from tare.fleet.readiness import ReadinessCheck
+from tare.fleet.schedule import Outcome, Schedule, StopRule, record_s, stopped
 from tare.plan.matrix import Trial
-from tare.records.model import FINISHED, USABLE, Record, State
+from tare.records.model import FINISHED, Record
 from tare.records.store import Store
 from tare.studies.model import Study
 
@@ -52,11 +54,14 @@ class FleetRun:
     ) -> None:  # fmt: skip
         self._study = study
         self._task = task
-        self._plans = plans
-        self._store = store
         self._teller = reporter
         self._interruption = interruption
         self._incoming = Incoming(store, {trial.id: device.name for device, its in plans.items() for trial in its})
+        finished = ("ok", "suspect") if task.retry_failed else FINISHED
+        self._schedules = {
+            device: Schedule(study, planned, self._incoming.attempts, finished) for device, planned in plans.items()
+        }
+        self._breakers = {device: Breaker() for device in plans}
         self._ledger = Ledger(store.root)
         unseen = self._ledger.unseen()
         self._posts = [Post(device, unseen=device.name in unseen) for device in plans]
@@ -65,13 +70,10 @@ class FleetRun:
         self._exchange = Exchange(questions, self._incoming, self._ledger, reporter, interruption, limit_s)
         self._muster = ReadinessCheck(
             self._posts, self._exchange, self._incoming, task, store.root,
-            lambda post: bool(self._missing(plans[post.device])), self._joins,
+            lambda post: bool(self._schedules[post.device].left()), self._joins,
         )  # fmt: skip
         self._label = labels(next(iter(plans.values())))  # the device is said beside it
-        self._done = 0
-        # Trials that run again with the rest of their block -> the attempt that is old.
-        self._again: dict[str, int] = {}
-        self._start_s = time.monotonic()
+        self._stop_rule = StopRule(study, store, time.monotonic)
 
     @property
     def drained(self) -> dict[str, Ruling]:
@@ -99,30 +101,24 @@ class FleetRun:
 
     def stopped(self) -> Outcome:
         """How it ended, where it was broken off; with what the next run is sure to run, and what it may add."""
-        missing = [trial for planned in self._plans.values() for trial in self._missing(planned)]
-        sure = sum(trial.block < self._study.repeat.min for trial in missing)
-        why = "stopped by you"
-        return Outcome(self._done, sure, why, interrupted=True, at_most_more=len(missing) - sure)
+        return stopped(self._schedules.values(), "stopped by you", interrupted=True)
 
     # The trials
 
     def run(self) -> Outcome:
         """Run what the store does not have yet; blocks past the floor one by one, each if the stop rule wants it."""
         for post in self._posts:
-            self._find_old_blocks(post, self._missing(self._plans[post.device]))
-        plans = {post.device: self._missing(self._plans[post.device]) for post in self._posts}
+            self._repeat_old_blocks(post)
+        left = [trial for schedule in self._schedules.values() for trial in schedule.left()]
         floor = self._study.repeat.min
-        blocks = sorted({trial.block for planned in plans.values() for trial in planned})
-        self._teller.started(sum(len(planned) for planned in plans.values()), len(self._posts))
-        self._lay_out(plans, lambda trial: trial.block < floor)
-        self._work()
-        for ran, block in enumerate(blocks):
+        self._teller.started(len(left), len(self._posts))
+        self._run_blocks(range(floor))
+        for ran, block in enumerate(sorted({trial.block for trial in left})):
             if block < floor:
                 continue
             if why := self._stop_before(block, ran):
                 return self._outcome(why)
-            self._lay_out(plans, lambda trial, block=block: trial.block == block)  # type: ignore[misc]
-            self._work()
+            self._run_blocks((block,))
         return self._outcome("")
 
     def _outcome(self, enough: str) -> Outcome:
@@ -132,66 +128,32 @@ class FleetRun:
         left = sum(post.left for post in self._posts)
         given_up = f"{len(self.drained)} of {len(self._posts)} devices were skipped; {left} trials are left"
         reported = [sentence for sentence in (enough, given_up if self.drained else "") if sentence]
-        return Outcome(self._done, left, "; ".join(reported) or "all planned trials are done")
+        done = sum(schedule.done for schedule in self._schedules.values())
+        return Outcome(done, left, "; ".join(reported) or "all planned trials are done")
 
-    def _missing(self, planned: Sequence[Trial]) -> list[Trial]:
-        newest = ((trial, self._incoming.newest(trial.id)) for trial in planned)
-        return [
-            trial
-            for trial, record in newest
-            if record is None or record.state not in self._finished or self._is_old(record)
-        ]
-
-    def _is_old(self, record: Record) -> bool:
-        return record.attempt <= self._again.get(record.trial, -1)
-
-    def _find_old_blocks(self, post: Post, missing: Sequence[Trial]) -> None:
-        """A block of which a part ran on this device long ago is run again: only what ran together is compared."""
-        planned, left = self._plans[post.device], {trial.id for trial in missing}
-        if len({trial.side for trial in planned}) < 2:
-            return
-        for block in dict.fromkeys(trial.block for trial in missing):
-            every = [trial for trial in planned if trial.block == block]
-            newest = [self._incoming.newest(trial.id) for trial in every if trial.id not in left]
-            done = [record for record in newest if record is not None and record.state in USABLE]
-            if idle_s := idle_s_of(done, len(every)):
-                self._again |= {record.trial: record.attempt for record in done}
-                self._teller.note(f"{post.name}: {run_again_text(block, idle_s)}")
-
-    @property
-    def _finished(self) -> Sequence[State]:
-        return ("ok", "suspect") if self._task.retry_failed else FINISHED
-
-    def _lay_out(self, plans: Mapping[Device, Sequence[Trial]], wanted: Callable[[Trial], bool]) -> None:
-        for post in self._posts:
-            post.waiting.extend(self._missing([trial for trial in plans[post.device] if wanted(trial)]))
+    def _repeat_old_blocks(self, post: Post) -> None:
+        for sentence in self._schedules[post.device].repeat_old_blocks():
+            self._teller.note(f"{post.name}: {sentence}")
 
     def _stop_before(self, block: int, ran: int) -> str | None:
-        """The stop rule, as the study declared it before the run; `ran` are the blocks that this run had to do with."""
-        repeat = self._study.repeat
+        """Why this block is not begun; `ran` are the blocks that this run had to do with."""
         if self._interruption.asked:
             return None  # said below, with what is left
-        if repeat.until is not None and is_enough(self._store, until=repeat.until):
-            return f"tight enough after {block} blocks: every interval is within ±{repeat.until:.1%}"
-        spent_s = time.monotonic() - self._start_s
-        within_s = repeat.past_min_s
-        if within_s is not None and spent_s * (ran + 1) / max(ran, 1) > within_s:
-            return f"another block would not fit into the {within_s:.0f} s that the study allows"
-        return None
+        return self._stop_rule.why_enough(block) or self._stop_rule.why_no_time(block, ran, 1)
 
-    def _work(self) -> None:
-        """Until every device has done what it waits with, or is given up."""
+    def _run_blocks(self, blocks: Container[int]) -> None:
+        """Until every device has done what it lacks of these blocks, or is given up."""
         for post in self._posts:
+            post.waiting.extend(trial for trial in self._schedules[post.device].left() if trial.block in blocks)
             if post.here:
                 self._next(post)
         self._exchange.hear(lambda post: True)
 
     def _joins(self, post: Post) -> None:
         """A device that comes later than the others: what it has brought needs not be run."""
-        left = self._missing(post.waiting)
-        self._find_old_blocks(post, left)
-        blocks, planned = {trial.block for trial in left}, self._plans[post.device]
-        post.waiting = deque(self._missing([trial for trial in planned if trial.block in blocks]))
+        self._repeat_old_blocks(post)
+        blocks = {trial.block for trial in post.waiting}
+        post.waiting = deque(trial for trial in self._schedules[post.device].left() if trial.block in blocks)
         self._next(post)
 
     def _next(self, post: Post) -> None:
@@ -207,7 +169,7 @@ class FleetRun:
         assert post.trial is not None
         post.tries += new
         have = self._incoming.names_of(post.trial.id)
-        again = post.trial.id in self._again
+        again = self._schedules[post.device].runs_again(post.trial)
         requested = question(post.trial, post.device, self._task, post.tries, have, again=again)
         self._ledger.write(post.name, "try" if new else "again", trial=post.trial.id, claim=requested["claim"])
         self._exchange.ask(post, requested, requested["claim"], self._ended)
@@ -236,13 +198,12 @@ class FleetRun:
 
     def _answered(self, post: Post, found: Mapping[str, Any], code: object, text: str) -> None:
         assert post.trial is not None
-        record = self._incoming.newest(post.trial.id)
+        schedule = self._schedules[post.device]
+        record = schedule.newest(post.trial)
         brought = post.trial.id in found["brought"]
         # One that was brought now has ended, even where an old one like it would be run again.
-        ended = record is not None and record.state in (FINISHED if brought else self._finished)
-        ended = ended and record is not None and not self._is_old(record)
-        if code == 0 and ended:
-            assert record is not None
+        ended = record is not None and record.state in (FINISHED if brought else schedule.finished)
+        if code == 0 and record is not None and ended and not schedule.is_outdated(record):
             self._count(post, record)
         elif code is None or (code == 0 and brought):  # killed, or asked to stop: a device that is shut down in order
             self._died(post, text)
@@ -252,11 +213,12 @@ class FleetRun:
 
     def _count(self, post: Post, record: Record) -> None:
         assert post.trial is not None
-        self._done += 1
-        seconds = (record.end_ns - record.start_ns) / 1e9
-        self._teller.ended(post.name, self._label(post.trial), record.state, seconds)
-        post.trial = None  # done, whatever becomes of the device
-        self._give_up_if_hopeless(post, record)
+        trial, post.trial = post.trial, None  # done, whatever becomes of the device
+        self._schedules[post.device].done += 1
+        self._teller.ended(post.name, self._label(trial), record.state, record_s(record))
+        if self._breakers[post.device].note(trial, record):  # not worth a night of it
+            sentence = f"{THRESHOLDS.breaker} trials in a row failed in the same way: {first_reason(record)}"
+            self._exchange.drain(post, obstacle("fleet.same-failure", sentence))
         self._next(post)
 
     def _died(self, post: Post, text: str) -> None:
@@ -273,13 +235,3 @@ class FleetRun:
         else:
             sentence = f"trial {short} died there {TRIES} times. {text}".strip()
             self._exchange.drain(post, obstacle("fleet.trial-died", sentence))
-
-    def _give_up_if_hopeless(self, post: Post, record: Record) -> None:
-        """The same failure again and again is this device's, and not worth a night of it."""
-        reason = record.reasons[0] if record.reasons else record.state
-        if record.state not in ("failed", "timeout", "oom") or reason not in post.same_failure[-1:]:
-            post.same_failure.clear()
-        post.same_failure.append(reason)
-        if record.state in ("failed", "timeout", "oom") and len(post.same_failure) >= THRESHOLDS.breaker:
-            sentence = f"{len(post.same_failure)} trials in a row failed in the same way: {reason}"
-            self._exchange.drain(post, obstacle("fleet.same-failure", sentence))

@@ -151,7 +151,7 @@ def run_trial(trial: Trial, bench: Bench) -> Record:
     """Run one trial; whatever happens, everything it opened is closed and the record is sealed.
 
     Whether the device really is as it was found is not for this function to say: what could not be put back is
-    pending in the journal, and whoever runs trials looks there (`fleet.local`).
+    pending in the journal, and whoever runs trials looks there (`fleet.ownership`).
     """
     run = TrialRun(trial, bench)
     state = run.state

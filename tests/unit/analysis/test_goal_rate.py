@@ -20,7 +20,7 @@ from tare.analysis.resources.bottlenecks import by_goal, crossing, late_share
 from tare.analysis.weighing import is_enough, weigh
 from tare.base.errors import StudyError
 from tare.cli.report import finish
-from tare.fleet.local import Outcome
+from tare.fleet.schedule import Outcome
 from tare.parts.workloads.server import Server
 from tare.records.model import Record
 from tare.report.text.verdict import verdict_text

@@ -21,8 +21,8 @@ from tare.base.rulings import obstacle
 from tare.cli import run as run_verb
 from tare.cli.run import Came, Over, Wanted, run_over
 from tare.fleet.inventory import Device, factors, planned_on
-from tare.fleet.local import Outcome
 from tare.fleet.on_device import _the_trial, study_of
+from tare.fleet.schedule import Outcome
 from tare.plan.check import MissingParts, PartKey, parts_of
 from tare.plan.matrix import cells
 from tare.records.store import Store

@@ -18,7 +18,7 @@ from tare.base.host import LocalHost
 from tare.cli import tare
 from tare.cli.report import finish
 from tare.drivers.containers import engine
-from tare.fleet.local import Outcome
+from tare.fleet.schedule import Outcome
 from tare.plan.matrix import cells
 from tare.records.model import Record
 from tare.studies.load import from_plain

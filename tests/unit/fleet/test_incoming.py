@@ -60,10 +60,7 @@ def test_answers_that_come_together_are_taken_in_together_each_with_its_own_outc
     assert store.verify() == []
     assert store.states() == {"a1": "ok", "b1": "ok", "b2": "ok"}
     assert (incoming.names_of("b1"), incoming.names_from("two")) == (["b1.1"], ["b1.1", "b2.1"])
-    newest = incoming.newest("a1")
-    assert newest is not None
-    assert newest.settings["device"] == "one"
-    assert incoming.newest("none") is None
+    assert incoming.attempts["a1"][1].settings["device"] == "one"
     assert not list(store.root.glob(".tmp-*"))
     assert not (tmp_path / "out").exists()
 

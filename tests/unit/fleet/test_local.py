@@ -17,8 +17,9 @@ from tare.base.errors import BusyError, NotRestoredError, TareError
 from tare.base.files import state_dir
 from tare.base.host import Job, LocalHost
 from tare.base.rulings import Ruling
-from tare.fleet import local
-from tare.fleet.local import Interruption, run_study
+from tare.fleet import local, rehearsal, schedule
+from tare.fleet.interruption import FINISHING, Interruption
+from tare.fleet.local import run_study
 from tare.parts.workloads.idle import Idle
 from tare.plan.matrix import cells, trials
 from tare.records.model import Record
@@ -82,6 +83,7 @@ class Scene:
         self.reasons: dict[int, tuple[Ruling, ...]] = {}  # and why, where that matters
         self.spread = 0.001
         self.seconds: dict[str, float] = {}  # platform -> what a trial of it takes, if not 10 s
+        self.slow: dict[int, float] = {}  # the nth trial to be run -> what it takes
         monkeypatch.setattr(local, "run_trial", self._run_trial)
 
     def study(self, **changes: Any) -> Study:
@@ -124,7 +126,7 @@ class Scene:
         reasons = self.reasons.get(number, () if state == "ok" else (because(f"it {state}."),))
         record = replace(draft, attempt=writer.attempt, state=state, reasons=reasons, metrics=metrics)
         writer.seal(record, [], "", "")
-        self.host.clock.advance(self.seconds.get(str(trial.settings["platform"]), 10))
+        self.host.clock.advance(self.slow.get(number, self.seconds.get(str(trial.settings["platform"]), 10)))
         return record
 
 
@@ -316,9 +318,25 @@ def test_a_resumed_run_announces_all_that_it_will_run_by_what_earlier_trials_too
     assert scene.run(repeat=6, rehearse=True).interrupted  # the sides' rehearsals, two blocks, and one trial
     scene.endings, scene.told.notes = {}, []
     began = time.time()
-    monkeypatch.setattr(local.time, "time", lambda: began + 3600)
+    monkeypatch.setattr(schedule.time, "time", lambda: began + 3600)
     scene.run(repeat=6, rehearse=True)  # the third block is run again whole
     assert "at least 8 trials, about 3 min 20 s." in scene.told.notes
+
+
+def test_one_slow_trial_does_not_change_the_time_that_is_left_of_a_resumed_run(scene):
+    """After it the median of what the side took is announced, and not this trial's time for each that is left."""
+    scene.endings = {7: "ctrl-c"}
+    scene.run(repeat=6, rehearse=True)
+    scene.endings, scene.told.expected, ran = {}, [], len(scene.ran)
+    quick, scene.slow = 10, {ran: 100}
+    scene.run(repeat=6, rehearse=True)
+    left = [quick * count for count in range(len(scene.ran) - ran, -1, -1)]
+    assert all(abs(told - true) <= true / 3 for told, true in zip(scene.told.expected, left, strict=True))
+
+
+def test_what_does_not_fit_into_the_time_that_is_left_is_not_announced(scene):
+    scene.run(rehearse=True, repeat={"min": 6, "max": 6, "within": "70 s"})
+    assert "at most 12 trials, as many as fit into the 50 s left." in scene.told.notes
 
 
 def test_trials_that_failed_at_once_do_not_shorten_the_time_left(scene):
@@ -346,7 +364,7 @@ def test_a_block_that_was_left_half_done_long_ago_is_run_again_whole(scene, monk
     scene.endings = {}
     scene.ran.clear()
     began = time.time()
-    monkeypatch.setattr(local.time, "time", lambda: began + away_s)
+    monkeypatch.setattr(schedule.time, "time", lambda: began + away_s)
     scene.run(repeat=3)
     assert [trial.block for trial in scene.ran] == [1] * left + [2, 2]
     assert len({trial.side for trial in scene.ran[:left]}) == left
@@ -362,7 +380,7 @@ def test_a_failure_that_is_tried_again_later_takes_its_block_along(scene, monkey
     scene.endings = {}
     scene.ran.clear()
     began = time.time()
-    monkeypatch.setattr(local.time, "time", lambda: began + 3600)
+    monkeypatch.setattr(schedule.time, "time", lambda: began + 3600)
     scene.run(repeat=2, retry_failed=True)
     assert [trial.block for trial in scene.ran] == [0, 0]
 
@@ -436,7 +454,7 @@ def test_while_a_server_is_waited_for_one_request_is_enough(tmp_path):
         (tmp_path / "listens").touch()
         Interruption(said.append)(signal.SIGINT, None)
     Interruption(said.append)(signal.SIGINT, None)
-    assert said == [local.FINISHING] * 2
+    assert said == [FINISHING] * 2
 
 
 def test_a_device_that_another_run_owns_is_left_alone(scene):
@@ -559,7 +577,7 @@ def test_a_script_that_runs_long_in_its_rehearsal_is_told_once_how_it_is_ended_e
     script, quick = PARTS["workloads"]["null"], local.run_trial
     monkeypatch.setattr(script, "rehearsed", True)
     monkeypatch.setattr(script, "about_units", lambda self: steps, raising=False)
-    monkeypatch.setattr(local, "LONG_REHEARSAL_S", 0.01)
+    monkeypatch.setattr(rehearsal, "LONG_REHEARSAL_S", 0.01)
     monkeypatch.setattr(local, "run_trial", lambda trial, bench: (time.sleep(0.1), quick(trial, bench))[1])
     scene.run(rehearse=True, repeat=1)
     assert sum("still running after" in note and "`--steps 200`" in note for note in scene.told.notes) == told

@@ -17,9 +17,9 @@ from tare import __version__
 from tare.base.errors import NotRestoredError, TareError
 from tare.cli.device import fleet
 from tare.fleet import on_device
-from tare.fleet.local import Outcome
 from tare.fleet.on_device import eligibility_here, keep_result, platforms_here, study_of
 from tare.fleet.readiness import read_eligibility
+from tare.fleet.schedule import Outcome
 from tare.testing import FakeHost
 
 STUDY = "study: s\nplatform: bare\nworkload: torch_train\nrepeat: 2\n"

@@ -12,7 +12,7 @@ import pytest
 from pretended_fleet import NEVER, Scene
 from stand_in_parts import stand_ins
 from tare.base.errors import TareError
-from tare.fleet import local, on_device
+from tare.fleet import on_device, schedule
 from tare.fleet.cluster import SchedulerGone, WorkerLost
 from tare.fleet.inventory import Device, factors, planned_on
 from tare.plan.matrix import cells, trials
@@ -66,7 +66,7 @@ def test_a_block_that_a_device_left_half_done_long_ago_is_run_again_whole_on_it_
     scene.devices["one"].mishaps = {4: lost}  # the second trial of its second block
     assert scene.run(**sides)[0].left == 1
     began = time.time()
-    monkeypatch.setattr(local.time, "time", lambda: began + away_s)
+    monkeypatch.setattr(schedule.time, "time", lambda: began + away_s)
     before = {name: list(device.ran) for name, device in scene.devices.items()}
     assert scene.run(**sides)[0].done == again
     ran = {name: device.ran[len(before[name]) :] for name, device in scene.devices.items()}
@@ -220,7 +220,7 @@ def test_the_trial_that_a_device_is_given_up_after_is_done_and_not_left(scene):
 
 
 def test_a_device_that_was_given_up_is_also_told_of_where_the_others_were_enough(scene, monkeypatch):
-    monkeypatch.setattr("tare.fleet.run.is_enough", lambda store, until: True)
+    monkeypatch.setattr("tare.fleet.schedule.is_enough", lambda store, until: True)
     scene.devices["one"].mishaps = {2: {"ended": "unreachable", "text": "no line", "broken": []}}
     outcome, _ = scene.run(repeat={"min": 6, "max": 9, "until": "1 %"})
     assert (outcome.done, outcome.left) == (7, 5)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tare.analysis.why.layers import Calls, Waterfall
     from tare.analysis.why.where import Where
     from tare.cli.own_line import Taken
-    from tare.fleet.local import Enough
+    from tare.fleet.schedule import Enough
     from tare.parts.protocols import Side
     from tare.plan.why import Level, Search, Stages, Suspects
     from tare.records.model import Record
