@@ -18,6 +18,7 @@ from typing import Self
 OFF = "TARE_GUARDIAN"  # `off`: a dead run is cleaned up after by the next command only
 _WELL = b"well"
 _ENDS_WITHIN_S = 5.0
+_FIRST = -20  # as nice as it goes the other way
 GROUP = "guardian"  # how the group of a guardian begins; never a name of a site, which `tare device clean` empties
 SPARED = "-1000"
 AGAIN_S = (2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 240.0)  # after these pauses it tries again
@@ -103,10 +104,10 @@ def main() -> int:
         heard += piece
     if heard == _WELL:
         return 0
-    try:
-        return put_back()
-    finally:
-        _leave_group()
+    _leave_group()
+    with contextlib.suppress(OSError):  # others may keep every core busy, and nothing is measured any more
+        os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
+    return put_back()
 
 
 def protection(pid: int) -> str:
@@ -122,7 +123,7 @@ def protection(pid: int) -> str:
 
 
 def _leave_group() -> None:
-    """Out of the group that was made for this process, so that it can go; the runner that made it is dead."""
+    """Out of the group that was made for this process, which would share a core with all others; its runner is dead."""
     top = Path("/sys/fs/cgroup")
     for hierarchy in (top,) if (top / "cgroup.procs").exists() else (*top.glob("*/"), top):
         own = hierarchy / "tare" / f"{GROUP}-{os.getpid()}"
