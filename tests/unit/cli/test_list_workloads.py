@@ -121,7 +121,7 @@ def test_the_list_fits_a_narrow_terminal() -> None:
 
 
 def test_the_default_weighing_is_what_it_was() -> None:
-    fields = {"model": "lenet5", "batch": 16, "epochs": 5, "steps_per_epoch": 80, "workers": 0, "threads": 1}
+    fields = {"model": "lenet5", "batch": 16, "epochs": 3, "steps_per_epoch": 80, "workers": 0, "threads": 1}
     assert built_in_workload("lenet5") == {"torch_train": fields}
     assert built_in_workload("null") == {"null": {}}
 
