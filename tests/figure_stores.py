@@ -13,12 +13,16 @@ import some_weighings as some
 from made_up_modes import pipeline
 from metered import DOCKER, Place, idle_trials, kept, worked
 from some_fleets import Board, boards, fleet_store
+from tare.analysis.model import Weighing
+from tare.analysis.resources.parts import parts_sections
+from tare.analysis.sections import Chart
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
 from tare.records.parquet import TableFiles, TableName
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
 from tare.report.charts.every import figures
+from tare.report.charts.forms import chart_figure
 from tare.report.evidence import ReportData, level_order, shown_trials
 from tare.report.figure import Figure
 from tare.report.html import render
@@ -44,6 +48,18 @@ def evidence_of(store: Store, **asked: Any) -> ReportData:
 def figures_of(root: Path, **asked: Any) -> dict[str, Figure]:
     with Store.open(root) as store:
         return {figure.name: figure for figure in figures(evidence_of(store, **asked))}
+
+
+def parts_figures(
+    weighing: Weighing, usable: Mapping[str, Sequence[Record]] | None = None, hrefs: Mapping[str, str] | None = None
+) -> dict[str, Figure]:
+    """What a step and a trial are made of, by name."""
+    made = {}
+    for section in parts_sections(weighing, usable or {}):
+        chart = section.make()
+        assert isinstance(chart, Chart)
+        made[section.name] = chart_figure(section.name, section.title, chart, hrefs or {}, weighing.by)
+    return made
 
 
 def phased_store(root: Path, levels: Sequence[str] = ("bare", "docker")) -> Path:

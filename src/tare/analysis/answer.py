@@ -19,10 +19,13 @@ from tare.analysis.sentences import (
     sign_within,
     verdict_doubts,
 )
-from tare.base.text import safe_text
+from tare.base.text import effect_text, safe_text
 from tare.records.model import grouped
 
 MOST_NAMES = 3  # that a sentence can hold
+# Two medians and a paired effect are three different figures; from here on a reader notices that they differ.
+VISIBLE_GAP = 0.01
+VISIBLE_GAP_OF_SIGNS = 0.005
 _ORDER: tuple[Word, ...] = ("slower", "faster", "equivalent", "cannot_tell")
 _WORKLOAD_AND_PLATFORM = re.compile(r"(.+) (?:in|on) (bare metal|\S+)")
 
@@ -137,6 +140,23 @@ def some_names(names: Sequence[str]) -> str:
         return f"{between.join(names[:MOST_NAMES])} and {len(names) - MOST_NAMES} more"
     *first, last = names
     return f"{between.join(first)} and {last}" if first else last
+
+
+def medians_disagree(comparison: Comparison) -> str:
+    """A sentence where the two medians alone tell another story than the paired effect; nothing otherwise."""
+    ours, theirs = comparison.ours, comparison.theirs
+    if comparison.effect is None or ours is None or theirs is None or theirs.value == 0:
+        return ""
+    alone = ours.value / theirs.value - 1
+    other_sign = alone * comparison.effect < 0
+    if abs(alone - comparison.effect) < (VISIBLE_GAP_OF_SIGNS if other_sign else VISIBLE_GAP):
+        return ""
+    paired = "paired block by block, which takes out what drifted between blocks"
+    middle = "the middle of all differences between the two sides, not the difference of their medians"
+    return (
+        f"{safe_text(comparison.level)}: the two medians alone differ by {effect_text(alone)}; "
+        f"the effect is {paired if comparison.paired else middle}."
+    )
 
 
 def weighing_json(weighing: Weighing) -> dict[str, Any]:

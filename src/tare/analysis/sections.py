@@ -6,7 +6,8 @@ fonts and escapes, and computes nothing. JSON and Python read the result of an a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,6 +138,11 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     notes: tuple[Sentence, ...] = ()
 
+    def column(self, title: str) -> list[Cell]:
+        """The cells of one column."""
+        place = [column.title for column in self.columns].index(title)
+        return [row[place] for row in self.rows]
+
     def grid(self) -> Grid:
         """Headers, cells and whether a column has figures; a column without any content is left out."""
         headers: list[str] = []
@@ -152,9 +158,9 @@ class Table:
             headers.append(column.title)
             texts.append([value for value, _ in both])
             numeric.append(bool(figures))
-            if column.interval and figures:
+            if column.interval and any(intervals := [interval for _, interval in both]):
                 headers.append(column.interval)
-                texts.append([interval for _, interval in both])
+                texts.append(intervals)
                 numeric.append(True)
         return Grid(headers, [list(row) for row in zip(*texts, strict=True)], numeric)
 
@@ -169,6 +175,19 @@ class Chart:
     y: tuple[str, ...]  # several: the parts of a stack, in their order
     reading: Sentence  # what to see in it
     series: str = ""  # what colours tell apart
+
+
+def stack_chart(
+    parts: Mapping[str, Mapping[str, float]], names: Mapping[str, str], metric: str, reading: Sentence = ()
+) -> Chart:
+    """Label -> part -> its amount, as a stack for each label; `names` are the titles of the parts in their order."""
+    used = [part for part in names if any(part in known for known in parts.values())]
+    rows = tuple(
+        (label, *(Shown(metric, known[part], f"{label}, {part}") if part in known else None for part in used))
+        for label, known in parts.items()
+    )
+    titles = tuple(names[part] for part in used)
+    return Chart("stack", Table((Column("level"), *map(Column, titles)), rows), "level", titles, reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +215,11 @@ class Section:
     title: str
     make: Callable[[], Body]
     level: Level = "page"  # first: beside the answer itself; verbose: only on request
+
+
+def anchor(*parts: str) -> str:
+    """Words as a part of an address: `energy-resnet-18-training`."""
+    return "-".join(re.findall(r"[a-z0-9]+", " ".join(parts).lower()))
 
 
 @dataclass(frozen=True, slots=True)

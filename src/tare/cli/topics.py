@@ -47,11 +47,11 @@ def energy(store: Store, by: str | None, against: str | None) -> Result:
     "idle", "work", "share", "trials"}], "idle": [{"label", "logging", "power_w", "scope", "values_w", "trials"}],
     "notes"}; joules, watts and shares; what is unknown is null.
     """
-    from tare.analysis.resources.energy import energy_findings
-    from tare.report.text.analyse import energy_text
+    from tare.analysis.resources.energy import Energy
+    from tare.report.sections import answer_text
 
-    found = energy_findings(store, by=by, against=against)
-    return Result(found.as_json, lambda: energy_text(found, width()))
+    answer = Energy(by, against).answer(store)
+    return Result(answer.result.as_json, lambda: answer_text(answer, width()))
 
 
 @click.command("variability", cls=Verb)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from tare.report.charts.bars import stacked
+from tare.analysis.sections import stack_chart
+from tare.report.charts.forms import chart_spec
 from tare.report.columns import sentences, table
 from tare.report.evidence import ReportData
-from tare.report.export import safe as markdown_text
-from tare.report.export import table as markdown_table
 from tare.report.figure import Cell, Figure, level_colour, part_colour, rows, shape_of
 from tare.report.layout import (
     LANE,
@@ -19,4 +18,6 @@ from tare.report.layout import (
     some_of,
     tooltip,
 )
+from tare.report.sections import markdown_safe as markdown_text
+from tare.report.sections import markdown_table
 from tare.report.text.why import layer_name

@@ -18,6 +18,7 @@ from tare.ext.report import (
     MOST_LANES,
     Cell,
     Figure,
+    chart_spec,
     figures_above,
     label_above,
     legend,
@@ -27,7 +28,7 @@ from tare.ext.report import (
     rows,
     shape_of,
     some_of,
-    stacked,
+    stack_chart,
     tooltip,
 )
 from tare.kernel import counters, writebacks
@@ -188,7 +189,7 @@ def faults_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> Fi
     told = [f"{lane} {number_text(sum(known.values()))} ({_most(known)})" for lane, known in parts.items()]
     headers, body = table_of(section, hrefs)
     reading = with_notes(f"Page faults of a run, medians over trials: {some_of(told)}.", section)
-    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, "faults")
+    chart = chart_spec(stack_chart(parts, names, "faults"))
     return Figure("page-faults", section.title, reading, chart, headers, body)
 
 
@@ -225,7 +226,7 @@ def reasons_figure(trials: Sequence[TrialTraces], hrefs: Mapping[str, str]) -> F
     totals = {label: sum(known.values()) for label, known in parts.items()}
     told = [f"{label} {number_text(total)} ({_most(parts[label])})" for label, total in totals.items()]
     names = {reason: reason for known in parts.values() for reason in known}
-    chart = stacked(dict(list(parts.items())[:MOST_LANES]), names, "write-backs")
+    chart = chart_spec(stack_chart(parts, names, "write-backs"))
     headers, body = table_of(section, hrefs)
     reading = with_notes(f"Write-backs of a run, medians over trials: {some_of(told)}.", section)
     return Figure("write-backs", section.title, reading, chart, headers, body)

@@ -12,7 +12,10 @@ from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
 from tare.analysis.model import Comparison, Weighing
+from tare.analysis.observations import ENERGY
 from tare.analysis.questions.jobs import Place, places_of
+from tare.analysis.resources.energy import Energy
+from tare.analysis.sections import Answer
 from tare.analysis.selection import fit_for
 from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.rulings import Ruling
@@ -137,6 +140,16 @@ class ReportData:
     def numbers(self) -> Mapping[str, int]:
         """Level -> the number of its colour and its shape: the same in every chart of the page."""
         return self.colours or level_numbers(self.weighing, self.places, self.level_hrefs)
+
+    @cached_property
+    def answers(self) -> tuple[Answer[Any], ...]:
+        """The answers to further questions that the trials can give; the verbs of `tare analyse` show the same."""
+        if self.store is None or not any(ENERGY in record.metrics for record in self.records):
+            return ()
+        try:
+            return (Energy(by=self.weighing.by).answer(self.store),)
+        except StudyError:  # no trial is usable: the page says so
+            return ()
 
     @cached_property
     def layers(self) -> Waterfall | None:

@@ -26,6 +26,8 @@ from tare.base.text import safe_text
 from tare.records.model import Record
 from tare.report.figure import Cell
 from tare.report.layout import level_names
+from tare.report.sections import markdown_safe as safe
+from tare.report.sections import markdown_table, section_markdown
 from tare.report.text.verdict import judged_instead, verdict_text
 
 if TYPE_CHECKING:
@@ -95,18 +97,6 @@ def _safe(text: str) -> str:
 
 
 _CALLING = re.compile(r"@|:(?=//)|www(?=\.)", re.IGNORECASE)  # makes a mention or a link on a forge
-_SPECIAL = re.compile(r"([\\`*_{}\[\]#!|<>~])")
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """One line a row."""
-    lines = [headers, ["---"] * len(headers), *rows]
-    return "\n".join("| " + " | ".join(line if line == "---" else safe(line) for line in row) + " |" for row in lines)
-
-
-def safe(text: str) -> str:
-    """Whatever a label holds stays text, in one line."""
-    return _SPECIAL.sub(r"\\\1", safe_text(text))
 
 
 def _coverage(page: Page) -> str:
@@ -132,7 +122,7 @@ def as_markdown(page: Page) -> str:
     blocks += _section("What taints this", page.taints)
     headers = ("level", "median", "effect", "interval", "verdict", "n")
     verdicts = [(row.level, row.median, row.effect, row.interval, row.phrase, row.n) for row in page.verdicts]
-    blocks += [table(headers, verdicts)] if verdicts else []
+    blocks += [markdown_table(headers, verdicts)] if verdicts else []
     blocks += _section("Left out", [cell.text for cell in page.left_out])
     blocks += _section("To know", page.notes)
     if page.others:
@@ -141,10 +131,15 @@ def as_markdown(page: Page) -> str:
         blocks += _section("Devices", page.devices.sentences)
         for sheet in page.devices.sheets:
             blocks += [f"### {safe(sheet.title)}", _cells(sheet.headers, sheet.rows)]
+    blocks += [block for section in page.sections for block in section_markdown(section)]
     for figure in page.figures:
-        blocks += [f"## {safe(figure.title)}", safe(figure.reading), _cells(figure.headers, figure.rows)]
+        blocks += [
+            f"## {safe(figure.title)}",
+            safe(figure.reading),
+            _cells(figure.headers, figure.rows),
+        ]
     blocks += _section("Methods", page.methods)
-    blocks += ["## Device", table(("fact", "value"), page.device)] if page.device else []
+    blocks += ["## Device", markdown_table(("fact", "value"), page.device)] if page.device else []
     blocks += [f"Made by tare, {safe(page.generated_utc)}."]
     return "\n\n".join(blocks) + "\n"
 
@@ -154,7 +149,7 @@ def _section(title: str, sentences: Sequence[str]) -> list[str]:
 
 
 def _cells(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    return table(headers, [[cell.text for cell in row] for row in rows])
+    return markdown_table(headers, [[cell.text for cell in row] for row in rows])
 
 
 _FIRST = ("trial", "attempt", "study", "block", "position", "twin", "state", "reasons", "started_utc", "traced")
@@ -354,7 +349,7 @@ def as_comment(weighing: Weighing, gate: Gate | None) -> str:
     judged = (*weighing.comparisons, *weighing.tested)
     rows = [(each.level, each.called, figures_of(each) or "none", verdict_phrase(each)) for each in judged]
     said = answer(weighing) or weighing.question
-    blocks = [f"{head}{safe(said)}", table(("level", "metric", "effect", "verdict"), rows)]
+    blocks = [f"{head}{safe(said)}", markdown_table(("level", "metric", "effect", "verdict"), rows)]
     if gate is not None:
         blocks += ["\n".join(f"- {safe(str(each))}" for each in (*gate.reasons, *gate.remarks))]
     rest = [sentence for sentence in map(contrast_sentence, judged) if sentence.removesuffix(".") not in said]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -15,7 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from tare import __version__
-from tare.analysis.answer import sentences_of
+from tare.analysis.answer import medians_disagree, sentences_of
 from tare.analysis.model import Comparison, FlaggedTrial, Weighing
 from tare.analysis.selection import START_UP
 from tare.analysis.sentences import (
@@ -35,11 +35,11 @@ from tare.analysis.sentences import (
     what_costs,
 )
 from tare.base.columns import NUMBER_AND_UNIT
-from tare.base.text import count_text, cpu_text, metric_name, safe_text
+from tare.base.text import count_text, cpu_text, in_units, metric_name, safe_text
 from tare.records.model import Record, grouped
 from tare.records.store import Store
 from tare.report.charts.effects import waterfall_reading
-from tare.report.charts.every import figures, in_groups
+from tare.report.charts.every import GROUPS, figures, in_groups, page_sections
 from tare.report.evidence import (
     ReportData,
     ReportRow,
@@ -61,6 +61,7 @@ from tare.report.figure import (
 )
 from tare.report.following import Source, next_steps
 from tare.report.panels import Plot, effect_plot, waterfall_plot
+from tare.report.sections import PageSection
 from tare.report.text.trials import SHORT_ID, figures_column, flat_pairs
 from tare.report.text.verdict import (
     baseline_of,
@@ -72,7 +73,6 @@ from tare.report.text.verdict import (
     is_complete,
     left_text,
     median_text,
-    medians_disagree,
     medians_of,
     notes_together,
     taints,
@@ -176,11 +176,12 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class FigureGroup:
-    """Figures that are folded together."""
+    """Figures and sections that are folded together."""
 
     anchor: str
     title: str
     figures: tuple[Figure, ...]
+    sections: tuple[PageSection, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +218,7 @@ class Page:
     problems: tuple[str, ...]
     devices: DevicesSection | None
     figures: tuple[Figure, ...]
+    sections: tuple[PageSection, ...]
     trial_metrics: tuple[str, ...]
     groups: tuple[TrialGroup, ...]
     methods: tuple[str, ...]
@@ -268,7 +270,7 @@ def page(
     metrics = [metric for metric in wanted if any(metric in each.metrics for each in shown)]
     by_level = grouped(shown, lambda each: each.level)
     evidence = ReportData(weighing, shown, hrefs, records, store)
-    drawn = tuple(figures(evidence))
+    drawn, sections = tuple(figures(evidence)), tuple(page_sections(evidence))
     plot = _plot(evidence)
     answers = tuple(answers_of(weighing))
     other_headers, others = _others(weighing, hrefs)
@@ -279,9 +281,7 @@ def page(
         weighing=weighing,
         headline=_headline(evidence, answers, plot),
         plot=plot,
-        figure_groups=tuple(
-            FigureGroup(anchor, title, tuple(held)) for anchor, title, held in in_groups(drawn, weighing.unit)
-        ),
+        figure_groups=tuple(_figure_groups(drawn, sections, weighing.unit)),
         question=question,
         provenance=provenance(weighing, records),
         generated_utc=generated_utc,
@@ -308,6 +308,7 @@ def page(
         problems=tuple(problems),
         devices=_devices(evidence),
         figures=drawn,
+        sections=sections,
         trial_metrics=tuple(metric_name(metric, weighing.unit) for metric in metrics),
         groups=tuple(_group(level, hrefs[level], by_level.get(level, []), metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),
@@ -316,6 +317,14 @@ def page(
         study_lines=tuple(study_text.splitlines()),
         versions=tuple(_versions(records)),
     )
+
+
+def _figure_groups(drawn: Sequence[Figure], sections: Sequence[PageSection], unit: str) -> Iterator[FigureGroup]:
+    """`unit`: what a step is for people."""
+    of_figures, of_sections = in_groups(drawn), in_groups(sections)
+    for anchor, title, _ in GROUPS:
+        if of_figures[anchor] or of_sections[anchor]:
+            yield FigureGroup(anchor, in_units(title, unit), tuple(of_figures[anchor]), tuple(of_sections[anchor]))
 
 
 def _devices(evidence: ReportData) -> DevicesSection | None:

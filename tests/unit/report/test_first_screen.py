@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from figure_stores import parts_figures
 from html_reading import read_page
 from some_weighings import comparison, records, weighing
 from tare.analysis.answer import sentences_of
 from tare.analysis.model import Comparison, Measurement
 from tare.base.text import going_on
 from tare.report import html
-from tare.report.charts.bars import phases_figure
 from tare.report.evidence import ReportRow
 from tare.report.figure import Figure
 from tare.report.following import Source, next_steps
@@ -116,8 +116,7 @@ def test_the_chart_stands_before_its_controls() -> None:
 def test_no_two_phases_of_a_trial_share_a_colour() -> None:
     """`prepare` and `close` were one gold."""
     phases = ("prepare", "open", "enter", "wait", "run", "leave", "close", "collect", "restore")
-    found = phases_figure(replace(weighing(), phases={"bare": dict.fromkeys(phases, 1.0)}), {})
-    assert found is not None
+    found = parts_figures(replace(weighing(), phases={"bare": dict.fromkeys(phases, 1.0)}))["phases"]
     colours = found.chart["layer"][0]["encoding"]["color"]["scale"]["range"]
     assert len(set(colours)) == len(phases)
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tare.analysis.answer import weighing_json
 from tare.analysis.model import Comparison
-from tare.analysis.resources.energy import EnergyDifference, energy_findings
+from tare.analysis.resources.energy import Energy
 from tare.analysis.resources.tenants import sharing
+from tare.analysis.sections import Answer, Chart, Question, Shown, Table
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
 from tare.records.store import Store
 from tare.records.unpack import each_pack_once
 from tare.report.export import as_markdown
 from tare.report.html import page
-from tare.report.text.analyse import difference_sentence, energy_text, sharing_text
+from tare.report.sections import answer_text
+from tare.report.text.analyse import sharing_text
 from tare.report.text.verdict import verdict_text
 
 KEPT = Path(__file__).parents[3] / "studies-results"
@@ -54,13 +57,14 @@ def test_every_verb_shows_the_same_answer(store: Store) -> None:
     texts = [verdict_text(weighing, 1000, verbose=verbose) for verbose in (False, True)]
     texts += list(_told(json.loads(json.dumps(weighing_json(weighing), default=str))))
     texts.append(as_markdown(page(weighing, store.records(), "", "", (), None)).replace("\\[", "["))
-    differences = _energy(store)
-    if differences:
-        texts += [energy_text(energy_findings(store), 1000), *map(difference_sentence, differences)]
-        _same_effects(found, [each.contrast for each in differences])
-        for metric in {each.contrast.metric for each in differences}:
+    energy = _answer(store, Energy())
+    if energy is not None and energy.contrasts:
+        texts.append(answer_text(energy, 1000))
+        _same_figures(energy)
+        _same_effects(found, energy.contrasts)
+        for metric in {each.metric for each in energy.contrasts}:
             asked = weigh(store, metric=metric).comparisons
-            _same_effects(asked, [each.contrast for each in differences if each.contrast.metric == metric])
+            _same_effects(asked, [each for each in energy.contrasts if each.metric == metric])
     if any(str(record.settings.get("tenants", 1)) != "1" for record in store.records()):
         texts.append(_tenants(store))
     for text in texts:
@@ -70,11 +74,33 @@ def test_every_verb_shows_the_same_answer(store: Store) -> None:
         _agrees_with_its_row(each, texts[1])
 
 
-def _energy(store: Store) -> tuple[EnergyDifference, ...]:
+def _answer(store: Store, question: Question[Any]) -> Answer[Any] | None:
     try:
-        return energy_findings(store).differences
+        return question.answer(store)
     except StudyError:
-        return ()
+        return None
+
+
+def _same_figures(answer: Answer[Any]) -> None:
+    """A figure that is shown twice is the same, and a difference in a sentence has an interval."""
+    told: dict[tuple[str, str], tuple[float, ...]] = {}
+    for in_sentence, figure in _figures(answer):
+        if figure.of:
+            assert told.setdefault((figure.metric, figure.of), figure.numbers) == figure.numbers, figure
+        assert not (in_sentence and figure.signed) or len(figure.numbers) == 3, f"{figure} has no interval"
+
+
+def _figures(answer: Answer[Any]) -> Iterator[tuple[bool, Shown]]:
+    """Every figure of an answer, and whether it is in a sentence."""
+    sentences = [answer.sentence]
+    for _, body in answer.shown():
+        held = body.table if isinstance(body, Chart) else body
+        if isinstance(held, Table):
+            yield from ((False, cell) for row in held.rows for cell in row if isinstance(cell, Shown))
+        sentences += (
+            [body.reading] if isinstance(body, Chart) else body.notes if isinstance(body, Table) else body.sentences
+        )
+    yield from ((True, piece) for sentence in sentences for piece in sentence if isinstance(piece, Shown))
 
 
 def _tenants(store: Store) -> str:
@@ -97,7 +123,7 @@ def _told(data: object) -> Iterator[str]:
         yield from _told(each)
 
 
-def _same_effects(ours: list[Comparison] | tuple[Comparison, ...], others: list[Comparison]) -> None:
+def _same_effects(ours: Sequence[Comparison], others: Sequence[Comparison]) -> None:
     known = {(each.metric, each.level, each.against): each for each in ours}
     for each in others:
         if (same := known.get((each.metric, each.level, each.against))) is not None:

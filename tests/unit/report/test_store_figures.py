@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import some_weighings as some
-from figure_stores import evidence_of, figures_of, mode_store, phased_store, traced_store
+from figure_stores import evidence_of, figures_of, mode_store, parts_figures, phased_store, traced_store
 from hostile import PAYLOADS
 from metered import BARE, DOCKER, idle_trials, kept, trials
 from some_fleets import Board, boards, fleet_store
@@ -18,7 +18,7 @@ from some_records import MEMORY
 from tare.kernel.sections import traced_figures
 from tare.papers.pages.claims import claims_figures
 from tare.records.store import Store
-from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
+from tare.report.charts.energy import predicted_figures, time_energy_figure
 from tare.report.charts.varied import time_power_figures
 from tare.report.figure import Figure, as_file, compiled, safe_json
 
@@ -88,33 +88,25 @@ def test_phases_are_stacked_in_their_order_with_what_they_took(made: Any) -> Non
     assert bars["bare", "backward pass"]["value"] == pytest.approx(0.8)  # ms
     assert bars["docker", "optimiser step"]["order"] == 2
     assert [cell.text for cell in request.rows[0][1:]] == ["2.00 ms", "8.00 ms", "500 µs"]
-    assert "bare: forward pass 26.7 %" in training.reading
+    assert training.reading == "Medians of the trials. Optimiser step: 20 % (bare) to 24.5 % (docker)."
 
 
 def test_without_marks_of_the_phases_there_is_no_figure_of_them() -> None:
-    from tare.report.charts.bars import compute_figures
-
-    assert compute_figures(some.weighing(), {"bare": "#level-0", "docker": "#level-1"}) == []
+    assert parts_figures(some.weighing()).keys() == {"step-parts", "phases"}
 
 
 def test_energy_is_split_into_what_the_idle_device_draws_and_the_rest(tmp_path: Path) -> None:
     kept(tmp_path / "store-baseload", idle_trials(BARE, DOCKER))
-    with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
-        figure = energy_figure(evidence_of(store))
-
-    assert figure is not None
+    figure = figures_of(kept(tmp_path / "store", trials(BARE, DOCKER)))["energy"]
     bars = {(bar["level"], bar["part"].partition(":")[0]): bar["value"] for bar in values(figure)}
     assert bars["bare", "baseload"] == pytest.approx(1.0, rel=0.02)  # 10 W for 0.1 s
     assert bars["bare", "incremental"] == pytest.approx(2.0, rel=0.02)
     assert bars["docker", "baseload"] == pytest.approx(1.32, rel=0.02)
-    assert "Measured: the module." in figure.reading
+    assert figure.reading.startswith("The idle device takes 33.3 % [")
 
 
 def test_energy_without_a_baseload_is_shown_whole_and_says_what_is_missing(tmp_path: Path) -> None:
-    with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
-        figure = energy_figure(evidence_of(store))
-
-    assert figure is not None
+    figure = figures_of(kept(tmp_path / "store", trials(BARE, DOCKER)))["energy"]
     assert {bar["part"] for bar in values(figure)} == {"not split: no baseload is known"}
     assert "tare device baseload" in figure.reading
 

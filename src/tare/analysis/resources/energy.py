@@ -26,11 +26,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from tare.analysis.answer import medians_disagree, several_sentences
 from tare.analysis.cells import Cells
 from tare.analysis.contrast import contrasts
 from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
@@ -52,11 +54,28 @@ from tare.analysis.observations import (
     key_of,
     with_baseload,
 )
+from tare.analysis.resources.parts import range_of
+from tare.analysis.sections import (
+    Answer,
+    Chart,
+    Column,
+    List,
+    Note,
+    Section,
+    Sentence,
+    Shown,
+    Table,
+    anchor,
+    stack_chart,
+)
 from tare.analysis.selection import Request, request, select
+from tare.analysis.sentences import contrast_sentence
+from tare.analysis.questions.jobs import places_of
 from tare.analysis.work import samples_of
 from tare.base.declare import Role
 from tare.base.errors import StudyError
 from tare.base.rulings import Ruling, read_rulings
+from tare.base.text import count_text
 from tare.records.model import Record, grouped, is_usable, usable_trials
 
 UNITS = ("step", "token", "sample", "epoch", "request")
@@ -365,6 +384,7 @@ class EnergyFindings:
     differences: tuple[EnergyDifference, ...]
     idle: tuple[IdlePower, ...]
     notes: tuple[str, ...]
+    jobs: Mapping[str, str] = field(default_factory=dict)  # label of a cell -> the job that it does
 
     def as_json(self) -> dict[str, Any]:
         differences = [{**asdict(each), "share": each.share} for each in self.differences]
@@ -405,7 +425,13 @@ def energy_findings(store: Studied, *, by: str | None = None, against: str | Non
     ]
     told = tuple(cell_energies(held, label, list(power_left_out(store.study)), known))
     why = () if any(each.n for each in told) else _left_out_notes(store)
-    return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why))
+    jobs = {name: place.job for name, place in places_of(_settings_of(held, label), asked.by).items()}
+    return EnergyFindings(told, tuple(found), tuple(idle), (*_notes(told, known), *why), jobs)
+
+
+def _settings_of(records: Sequence[Record], label: Cells) -> dict[str, Mapping[str, Any]]:
+    """Cell -> the settings of its first trial."""
+    return {name: its[0].settings for name, its in grouped(records, label.label).items()}
 
 
 def _left_out_notes(store: Studied) -> Iterator[str]:
@@ -450,3 +476,189 @@ def doubt_about_energy(records: Sequence[Record]) -> str:
     read = [record.facts.get("energy") or {} for record in records]
     told = (doubt for facts in read if facts.get("source") for doubt in read_rulings(facts.get("doubts", ()), "note"))
     return next((str(doubt).rstrip(".") for doubt in told), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """What energy each cell takes, and why one takes more than another."""
+
+    by: str | None = None
+    against: str | None = None
+
+    def answer(self, store: Studied) -> Answer[EnergyFindings]:
+        found = energy_findings(store, by=self.by, against=self.against)
+        charts = (
+            Section(anchor("energy", job), _title(job, its), partial(_chart, its))
+            for job, its in _by_job(found).items()
+        )
+        return Answer(
+            sentence=_sentence(found),
+            result=found,
+            contrasts=tuple(each.contrast for each in found.differences),
+            sections=(
+                Section("energy-cells", "Energy by cell", partial(_cells, found.cells)),
+                Section("energy-units", "Energy per unit of work", partial(_per_unit, found.cells)),
+                *charts,
+                Section("energy-differences", "Differences", partial(_told, found.differences)),
+                Section("energy-missing", "Cells without energy", partial(_missing, found.cells)),
+                Section("energy-idle", "Idle power", partial(idle_table, found.idle)),
+                Section("energy-notes", "", partial(Note, tuple((note,) for note in found.notes))),
+            ),
+        )
+
+
+def _sentence(found: EnergyFindings) -> Sentence:
+    """The differences: one with its parts, several by their words."""
+    if len(found.differences) == 1:
+        return difference_sentence(found.differences[0])
+    by_metric = grouped([each.contrast for each in found.differences], lambda each: each.metric)
+    return (" ".join(sentence for its in by_metric.values() for sentence in several_sentences(its)),)
+
+
+_COLUMNS = {"power": POWER, "energy": ENERGY, "baseload": BASELOAD, "incremental": INCREMENTAL, "share": SHARE}
+
+
+def _cells(cells: Sequence[CellEnergy]) -> Table:
+    measured = [each for each in cells if each.n]
+    columns = [Column(title, "95 % interval" if metric == ENERGY else "") for title, metric in _COLUMNS.items()]
+    rows = [
+        (
+            each.label,
+            *(_figure(each, metric) for metric in _COLUMNS.values()),
+            Shown("trials", float(each.n), each.label),
+        )
+        for each in measured
+    ]
+    notes: list[Sentence] = []
+    if len(scopes := {each.scope for each in measured}) == 1:
+        notes.append((f"Measured: {scopes.pop() or 'not recorded'}.",))
+    else:
+        notes += [(f"{each.label}: measured is {each.scope or 'not recorded'}.",) for each in measured]
+    notes += [
+        (f"{each.label}: {each.shared_by} tenants shared it, and what each of them used is not measured.",)
+        for each in measured
+        if each.shared_by > 1
+    ]
+    if any(SHARE in each.figures for each in measured):
+        notes.append(("Baseload: what the idle device would have drawn in the same time; share: of the energy.",))
+    return Table((Column("cell"), *columns, Column("trials")), tuple(rows), tuple(notes))
+
+
+def _per_unit(cells: Sequence[CellEnergy]) -> Table:
+    rows = [(each.label, *(_figure(each, f"energy_{unit}_j") for unit in UNITS)) for each in cells]
+    held = [row for row in rows if any(row[1:])]
+    return Table((Column("cell"), *(Column(f"per {unit}") for unit in UNITS)), tuple(held))
+
+
+def _figure(cell: CellEnergy, metric: str) -> Shown | None:
+    return Shown(metric, cell.figures[metric], cell.label) if metric in cell.figures else None
+
+
+def _by_job(found: EnergyFindings) -> dict[str, list[CellEnergy]]:
+    """Cells of different jobs take amounts that do not fit one axis."""
+    return grouped([each for each in found.cells if each.n], lambda each: found.jobs.get(each.label, ""))
+
+
+_PER_WORK = {Role.ENERGY_TOKEN.metric: "token", Role.ENERGY_STEP.metric: "step"}  # in the order of preference
+_PARTS = {
+    BASELOAD: "baseload: the idle device in the same time",
+    INCREMENTAL: "incremental: beyond it",
+    ENERGY: "not split: no baseload is known",
+}
+
+
+def _title(job: str, cells: Sequence[CellEnergy]) -> str:
+    of = _PER_WORK.get(_metric_of_all(cells), "run")
+    return f"{f'{job}: ' if job else ''}Energy per {of}: baseload and incremental"
+
+
+def _metric_of_all(cells: Sequence[CellEnergy]) -> str:
+    """Energy per token or step where all cells have it, else of the run."""
+    return next((name for name in _PER_WORK if all(name in each.figures for each in cells)), ENERGY)
+
+
+def _chart(cells: Sequence[CellEnergy]) -> Chart:
+    """The two parts, in the proportion that they have in the run; the whole where the idle power is not known."""
+    metric = _metric_of_all(cells)
+    parts = {}
+    for cell in cells:
+        whole = cell.figures[metric].value
+        split = {name: cell.figures[name].value for name in (BASELOAD, INCREMENTAL) if name in cell.figures}
+        parts[cell.label] = {name: whole * part / sum(split.values()) for name, part in split.items()} or {
+            ENERGY: whole
+        }
+    shares = [Shown(SHARE, each.figures[SHARE], each.label) for each in cells if SHARE in each.figures]
+    reading: Sentence = (
+        "Without a baseload the part of the idle device is unknown; `tare device baseload` measures it.",
+    )
+    if shares:
+        reading = ("The idle device takes ", *range_of(shares), ".")
+    return stack_chart(parts, _PARTS, metric, reading)
+
+
+def difference_sentence(each: EnergyDifference) -> Sentence:
+    """What `compare` finds, and, where that is a difference, of what it is made: the three parts add up to it."""
+    told = contrast_sentence(each.contrast)
+    if not each.contrast.sure or each.total.low is None or each.total.value * (each.share or 0.0) <= 0:
+        return (told,)
+    if each.longer is None or each.idle is None or each.work is None:
+        return (f"{told} What of it is the idle device's is unknown without its baseload.",)
+    name = f"{each.level} against {each.against}"
+    parts = {
+        f"it ran {'longer' if each.longer.value >= 0 else 'shorter'}": each.longer,
+        "idle power differs": each.idle,
+        f"it did {'more' if each.work.value >= 0 else 'less'} work": each.work,
+    }
+    sentence: list[str | Shown] = [f"{told} On average ", Shown(ENERGY, each.total, name, signed=True)]
+    for place, (why, part) in enumerate(parts.items()):
+        sentence += ["; " if place else f" per {each.unit}: ", Shown(ENERGY, part, f"{name}, {why}", signed=True)]
+        sentence.append(f" because {why}")
+    return (*sentence, ".")
+
+
+def _told(differences: Sequence[EnergyDifference]) -> List:
+    """Each of several differences, and where two medians tell another story than the difference."""
+    several = [difference_sentence(each) for each in differences] if len(differences) > 1 else []
+    unlike = [(text,) for each in differences if (text := medians_disagree(each.contrast))]
+    return List((*several, *unlike))
+
+
+def _missing(cells: Sequence[CellEnergy]) -> List:
+    """Cells without energy, and why: one sentence for all that lack it for the same reason, with the figures of one."""
+    lacking = {c.label: {(why.code, why.subject or str(why)): why for why in reversed(c.doubts)} for c in cells}
+    without = [each for each in cells if each.without]
+    told: list[Sentence] = []
+    for alike in grouped(without, lambda each: frozenset(lacking[each.label])).values():
+        reason = " ".join(map(str, reversed(lacking[alike[0].label].values())))
+        if len(alike) == len(cells) > 1 and not any(each.n for each in cells):
+            told.append((f"no energy in any cell: {reason}",))
+            continue
+        some = [f" in {count_text(each.without, 'trial')} of {each.n + each.without}" * bool(each.n) for each in alike]
+        which = "; ".join(f"{each.label}: no energy{part}" for each, part in zip(alike, some, strict=True))
+        told.append((f"{which}: {reason}" if len(alike) == 1 else f"{which}. Of the first: {reason}",))
+    return List(tuple(told))
+
+
+def idle_table(found: Sequence[IdlePower]) -> Table:
+    """Idle power by platform and mode, and what logging adds to it."""
+    several = len({each.logging for each in found}) > 1
+
+    def power(each: IdlePower) -> Shown:
+        return Shown(POWER, each.power_w, f"{each.label}, logging {_logging(each)}")
+
+    rows = [
+        (each.label, _logging(each) if several else None, power(each), Shown("trials", float(each.power_w.n)))
+        for each in found
+    ]
+    columns = (Column("idle device"), Column("logging"), Column("power", "95 % interval"), Column("trials"))
+    quiet = {each.key: each for each in found if not each.logging}
+    notes = tuple(
+        (f"{each.label}: ", power(each), " with a logging script, ", power(quiet[each.key]), " without.")
+        for each in found
+        if each.logging and each.key in quiet
+    )
+    return Table(columns, tuple(rows), notes)
+
+
+def _logging(each: IdlePower) -> str:
+    return "on" if each.logging else "off"

@@ -171,10 +171,10 @@ def _is_of(key: str, known: Iterable[str]) -> bool:
 def _tell(store: Path, as_json: bool) -> None:
     """Idle power of each platform and mode; which trials gave none is said beside it."""
     from tare.analysis.observations import idle_powers
-    from tare.analysis.resources.energy import why_no_energy
+    from tare.analysis.resources.energy import idle_table, why_no_energy
     from tare.base.text import count_text, safe_text
     from tare.records.model import counted_attempts
-    from tare.report.text.analyse import idle_text
+    from tare.report.sections import body_text
 
     with reading(store) as opened:
         records = counted_attempts(opened.records())
@@ -184,7 +184,7 @@ def _tell(store: Path, as_json: bool) -> None:
                  "high": each.power_w.high, "n": each.power_w.n, "scope": each.scope} for each in found]  # fmt: skip
         print_json({"store": str(store), "idle": idle})
     elif found:
-        click.echo(idle_text(found, width()))
+        click.echo(body_text(idle_table(found), width()))
     used = {trial for each in found for trial in each.trials}
     if without := [record for record in records if record.trial not in used]:
         reasons = dict.fromkeys(reason for record in without for reason in record.reasons or why_no_energy(record))

@@ -1,4 +1,4 @@
-"""Energy as what the idle device would have drawn in the same time, and what the work took beyond it."""
+"""Time against energy over configurations, with the front; and what is predicted of modes that were held out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tare.analysis.choose.configurations import Configuration, centres, configurations, models_apart
 from tare.analysis.choose.pareto import on_front
-from tare.analysis.model import Estimate
-from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, energy_facts, record_observations
+from tare.analysis.observations import ENERGY, record_observations
 from tare.analysis.work import (
     is_counted,
     is_per_sample,
@@ -23,10 +22,9 @@ from tare.base.declare import Role
 from tare.base.errors import TareError
 from tare.base.text import count_text, estimate_texts, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.records.model import Record, TrialRow, grouped, varied
-from tare.report.charts.bars import Parts, bars_figure
 from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, part_colour, rows, shape_of
-from tare.report.layout import axis_title, in_words, last_part, legend, level_names, setting_name, some_of, tooltip
+from tare.report.layout import axis_title, last_part, legend, setting_name, some_of, tooltip
 
 if TYPE_CHECKING:
     from tare.analysis.choose.modes import Columns, ModeTable
@@ -45,52 +43,6 @@ MOST = 400  # modes of a workload: more take too long for a report
 CLOCKS = ("_mhz", "_khz", "_hz")
 FIGURES = ("time", "energy")
 MEASURED: tuple[tuple[str, str | None], ...] = (*PAIRS, *((time, None) for time, _ in PAIRS))  # time alone is enough
-# What the energy is of; "": what the study calls a step.
-_OF_ONE = {Role.ENERGY_TOKEN.metric: "token", Role.ENERGY_STEP.metric: ""}
-_NAMES = {
-    BASELOAD: "baseload: the idle device in the same time",
-    INCREMENTAL: "incremental: beyond it",
-    ENERGY: "not split: no baseload is known",
-}
-
-
-def energy_figure(evidence: ReportData) -> Figure | None:
-    """A lane for each level that has energy: a token's or a step's where all have it, else the run's."""
-    held = {level: found for level, found in evidence.weighing.medians.items() if ENERGY in found}
-    ordered = {level: held[level] for level in dict.fromkeys([*evidence.level_hrefs, *held]) if level in held}
-    if not ordered:
-        return None
-    metric = next((each for each in _OF_ONE if all(each in found for found in ordered.values())), ENERGY)
-    parts = {level: _parts(found, metric) for level, found in ordered.items()}
-    title = f"Energy of a {_OF_ONE.get(metric, 'run') or evidence.weighing.unit}: baseload and incremental"
-    measured = [record for records in evidence.usable.values() for record in records if ENERGY in record.metrics]
-    # What the joules are of: a module, a GPU, all behind a wall meter.
-    scopes = dict.fromkeys(safe_text(energy_facts(record).get("scope") or "not recorded") for record in measured)
-    reading = f"{_told(evidence, parts)} Measured: {in_words(list(scopes) or ['not recorded'])}."
-    return bars_figure("energy", title, reading, evidence.weighing, parts, _NAMES, evidence.level_hrefs, ENERGY)
-
-
-def _parts(found: Mapping[str, Estimate], metric: str) -> dict[str, float]:
-    """The two parts, in the proportion that they have in the run; the whole where the idle power is not known."""
-    whole = found[metric].value
-    if BASELOAD not in found or INCREMENTAL not in found:
-        return {ENERGY: whole}
-    both = found[BASELOAD].value + found[INCREMENTAL].value
-    return {name: whole * found[name].value / both for name in (BASELOAD, INCREMENTAL)}
-
-
-def _told(evidence: ReportData, parts: Parts) -> str:
-    called = level_names(parts, evidence.weighing.by)
-    split = [
-        f"{share_text(known[BASELOAD] / sum(known.values()))} of {quantity_text(ENERGY, sum(known.values()))} with "
-        f"{called[level]}"
-        for level, known in parts.items()
-        if BASELOAD in known
-    ]
-    if split:
-        return f"The idle device would have drawn {some_of(split)}."
-    whole = [f"{called[level]} {quantity_text(ENERGY, known[ENERGY])}" for level, known in parts.items()]
-    return f"Medians of {some_of(whole)}; `tare device baseload` measures the idle device's share."
 
 
 class Spot(NamedTuple):

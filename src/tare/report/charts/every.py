@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
+from tare.analysis.resources.parts import parts_sections
+from tare.analysis.sections import Chart, Section, anchor
 from tare.base import rooms
-from tare.base.text import in_units, safe_text
-from tare.report.charts.bars import compute_figures, phases_figure, step_figure
+from tare.base.text import safe_text
 from tare.report.charts.effects import effects_figure, why_figure
-from tare.report.charts.energy import energy_figure, predicted_figures, time_energy_figure
+from tare.report.charts.energy import predicted_figures, time_energy_figure
+from tare.report.charts.forms import chart_figure
 from tare.report.charts.resources import epochs_figure, over_time, violins
 from tare.report.charts.trials import trials_figure
 from tare.report.charts.varied import latency_figure, scale_up, time_power_figures
 from tare.report.evidence import ReportData
 from tare.report.figure import Figure
+from tare.report.sections import PageSection, page_section
 
 
 def fleet_figure(evidence: ReportData) -> Figure | None:
@@ -41,6 +44,7 @@ def figures(evidence: ReportData) -> list[Figure]:
         effects_figure(weighing, evidence.level_hrefs, evidence.numbers),
         fleet_figure(evidence),
         *(_of_job(figure, each.job) for each in jobs for figure in _job_figures(each)),
+        *_drawn(evidence, [section for answer in evidence.answers for section in answer.sections]),
         *predicted_figures(evidence),
         *offered_figures(evidence),
     ]
@@ -49,30 +53,46 @@ def figures(evidence: ReportData) -> list[Figure]:
 
 def _job_figures(evidence: ReportData) -> list[Figure]:
     """The figures that compare levels: within one job only."""
-    weighing, hrefs = evidence.weighing, evidence.level_hrefs
+    weighing = evidence.weighing
     drawn = [
-        trials_figure(weighing, evidence.shown, list(hrefs), evidence.numbers),
+        trials_figure(weighing, evidence.shown, list(evidence.level_hrefs), evidence.numbers),
         *scale_up(evidence),
         latency_figure(evidence),
-        step_figure(evidence),
-        *compute_figures(weighing, hrefs),
-        energy_figure(evidence),
+        *_drawn(evidence, parts_sections(weighing, evidence.usable)),
         time_energy_figure(evidence),
         *time_power_figures(evidence),
         epochs_figure(evidence),
         *violins(evidence),
         *over_time(evidence),
-        phases_figure(weighing, hrefs),
     ]
     return [figure for figure in drawn if figure is not None]
+
+
+def page_sections(evidence: ReportData) -> list[PageSection]:
+    """What the answers show beside their charts."""
+    return [
+        page_section(section, body, evidence.level_hrefs)
+        for answer in evidence.answers
+        for section, body in answer.shown()
+        if not isinstance(body, Chart)
+    ]
+
+
+def _drawn(evidence: ReportData, sections: Iterable[Section]) -> list[Figure]:
+    """The charts among these sections."""
+    made = ((section, section.make()) for section in sections)
+    return [
+        chart_figure(section.name, section.title, body, evidence.level_hrefs, evidence.weighing.by)
+        for section, body in made
+        if isinstance(body, Chart) and body.table.rows
+    ]
 
 
 def _of_job(figure: Figure, job: str) -> Figure:
     """Named after its job, where there are several."""
     if not job:
         return figure
-    name = re.sub(r"[^a-z0-9]+", "-", job.lower()).strip("-")
-    return replace(figure, name=f"{figure.name}-{name}", title=f"{safe_text(job)}: {figure.title}")
+    return replace(figure, name=anchor(figure.name, job), title=f"{safe_text(job)}: {figure.title}")
 
 
 # What the page folds together: the name of each group, and how the names of its figures begin.
@@ -88,13 +108,14 @@ GROUPS = (
 ON_FIRST_SCREEN = ("effects", "why")  # the page draws them itself, larger
 
 
-def in_groups(found: Sequence[Figure], unit: str) -> list[tuple[str, str, list[Figure]]]:
-    """(anchor, title, figures) of each group that has any; `unit`: what a step is for people."""
-    left = [figure for figure in found if figure.name not in ON_FIRST_SCREEN]
-    groups = []
-    for anchor, title, begins in GROUPS:
-        held = [figure for figure in left if figure.name.startswith(begins)]
-        left = [figure for figure in left if figure not in held]
-        if held:
-            groups.append((anchor, in_units(title, unit), held))
+Shown = TypeVar("Shown", Figure, PageSection)
+
+
+def in_groups(found: Sequence[Shown]) -> dict[str, list[Shown]]:
+    """Anchor of a group -> what belongs there, by its name."""
+    left = [each for each in found if each.name not in ON_FIRST_SCREEN]
+    groups = {}
+    for group, _, begins in GROUPS:
+        groups[group] = [each for each in left if each.name.startswith(begins)]
+        left = [each for each in left if each not in groups[group]]
     return groups

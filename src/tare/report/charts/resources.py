@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tare.analysis.sections import anchor
 from tare.base.declare import Role
 from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.base.units import Channel
@@ -91,12 +91,7 @@ def _figure(
     drawn = {level: spreads[level] for level in list(spreads)[:MOST]}
     more = f" The first {MOST} of {len(spreads)} are drawn." if len(spreads) > MOST else ""
     chart = _chart(metric, drawn, names, evidence.numbers, words=channel.words or channel.group)
-    return Figure(f"spread-{_anchor(channel)}", safe_text(channel.group), f"{reading}{more}", chart, headers, body)
-
-
-def _anchor(channel: Channel) -> str:
-    """The name of a group as a part of an address."""
-    return re.sub(r"[^a-z0-9]+", "-", channel.group.lower()).strip("-")
+    return Figure(anchor("spread", channel.group), safe_text(channel.group), f"{reading}{more}", chart, headers, body)
 
 
 def _row(level: str, hrefs: Mapping[str, str], metric: str, values: Floats) -> tuple[Cell, ...]:
@@ -322,7 +317,7 @@ def over_time(evidence: ReportData) -> list[Figure]:
     known = [store.channels(record.trial, record.attempt, quantiles=False) for record in chosen.values()]
     for channel in drawn_channels(known):
         lines = _lines(readings, channel)
-        name, title = f"over-time-{_anchor(channel)}", f"{safe_text(channel.group)}, over time"
+        name, title = anchor("over-time", channel.group), f"{safe_text(channel.group)}, over time"
         metric, words = metric_of(channel), safe_text(channel.words or channel.group)
         made.append(_over_time_figure(evidence, name, title, metric, lines, begins, epochs, words))
     return [figure for figure in made if figure is not None]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tare.analysis.numeric.medians import median_estimate
 from tare.analysis.observations import ENERGY, POWER
 from tare.analysis.resources.bottlenecks import FEWEST_RATES, GOODPUT, RATE, at_rate, knee, knee_sentence
+from tare.analysis.sections import anchor
 from tare.analysis.selection import MEDIAN_STEP, RUN, SHORT_TAIL, TAIL
 from tare.base.text import effect_text, metric_name, quantity_text, scaled
 from tare.records.model import Record, grouped, varied
@@ -130,8 +131,7 @@ def _figure(called: str, metric: str, factor: str, curves: Curves) -> Figure:
     drawn = dict(list(curves.items())[:MOST])
     chart, headers = _chart(metric, factor, drawn, called), (last_part(factor), *curves)
     title = shown[:1].upper() + shown[1:]
-    anchor = "".join(sign if sign.isalnum() else "-" for sign in factor.lower() if sign.isascii())
-    return Figure(f"curve-{anchor}", title, reading, chart, headers, _rows(metric, curves))
+    return Figure(anchor("curve", factor), title, reading, chart, headers, _rows(metric, curves))
 
 
 def _rows(metric: str, curves: Curves) -> tuple[tuple[Cell, ...], ...]:
@@ -271,7 +271,7 @@ def _mode_figure(factor: str, modes: Sequence[Mode], time: str, time_name: str) 
     reading = f"{some_of(told)}; a line joins modes that differ in {called} alone."
     headers = (called, "other settings", time_name, metric_name(POWER), "energy, power times time", "trials")
     title = f"{time_name} against power, by {called}"
-    name = f"time-power-{last_part(factor).replace('_', '-')}"
+    name = anchor("time-power", last_part(factor))
     body = []
     for mode in modes:
         figures = (

@@ -8,12 +8,10 @@ from tare.analysis.cells import CACHE
 from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.labels import setting_words
 from tare.analysis.model import Estimate
-from tare.analysis.observations import BASELOAD, ENERGY, INCREMENTAL, POWER, IdlePower
 from tare.analysis.resources.bottlenecks import ADVICE
-from tare.analysis.resources.energy import SHARE, UNITS, CellEnergy, EnergyDifference, EnergyFindings
 from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
 from tare.analysis.resources.tenants import Sharing
-from tare.analysis.sentences import contrast_sentence, effect_of, interval_of, verdict_phrase
+from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.variability.findings import Variability
 from tare.base.columns import wrap
 from tare.base.declare import Role
@@ -25,17 +23,14 @@ from tare.base.text import (
     estimate_texts,
     interval_text,
     metric_name,
-    quantity_text,
     quantity_texts,
     safe_text,
     share_text,
     time_text,
 )
-from tare.records.model import grouped
 from tare.report.columns import sentences, table
 from tare.report.text.choose import loss_text
-from tare.report.text.trials import figures_column
-from tare.report.text.verdict import median_text, medians_disagree, medians_of
+from tare.report.text.verdict import medians_of
 
 BINDS = {
     "disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute", "gpu": "GPU", "copy": "copies",
@@ -204,118 +199,6 @@ def _sentences(one: Sharing) -> Iterator[str]:
         yield f"{_level(one)}: fairness {one.fairness.value:.3f} (Jain's index of the speeds; 1 is equal shares)."
     if one.overlap_s is not None:
         yield f"{_level(one)}: all worked at the same time for {duration_text(one.overlap_s.value)} of a trial."
-
-
-# What `tare show STORE energy` and `tare device baseload` show: energy of each cell, of differences, and when idle.
-
-_COLUMNS = {
-    "power": POWER,
-    "energy": ENERGY,
-    "baseload": BASELOAD,
-    "incremental": INCREMENTAL,
-    "baseload share": SHARE,
-}
-
-
-def energy_text(found: EnergyFindings, width: int = 80) -> str:
-    """The whole answer for a terminal of `width` columns."""
-    measured = [each for each in found.cells if each.n]
-    heads = [head for head, metric in _COLUMNS.items() if any(metric in each.figures for each in measured)]
-    rows = _rows(measured, [_COLUMNS[head] for head in heads])
-    counted = [[*row, f"{each.n:,}"] for row, each in zip(rows, measured, strict=True)]
-    blocks = [[table(counted, ["", *heads, "trials"], width)] if measured else []]
-    units = [unit for unit in UNITS if any(f"energy_{unit}_j" in each.figures for each in measured)]
-    per_unit = _rows(measured, [f"energy_{unit}_j" for unit in units])
-    blocks.append([table(per_unit, ["joules per", *units], width)] if units else [])
-    told = [*map(_cell_sentence, measured), *map(difference_sentence, found.differences)]
-    told += [text for each in found.differences if (text := medians_disagree(each.contrast))]
-    blocks.append(sentences(told, width))
-    blocks.append(sentences(_missing(found.cells), width))
-    blocks.append([idle_text(found.idle, width)] if found.idle else [])
-    blocks.append(sentences((f"note: {note}" for note in found.notes), width))
-    return "\n\n".join("\n".join(block) for block in blocks if block)
-
-
-def idle_text(found: Sequence[IdlePower], width: int = 80) -> str:
-    """Idle power by platform and mode, and what logging adds to it."""
-    several = len({each.logging for each in found}) > 1
-    heads = ["idle device", *(["logging"] if several else []), "power", "95 % interval", "trials"]
-    rows = [
-        [safe_text(each.label), *(["on" if each.logging else "off"] if several else []),
-         *median_text(POWER, each.power_w), f"{each.power_w.n:,}"]
-        for each in found
-    ]  # fmt: skip
-    return "\n".join([table(rows, heads, width), *sentences(_logging_sentences(found), width)])
-
-
-def difference_sentence(each: EnergyDifference) -> str:
-    """What `compare` finds, and, where that is a difference, of what it is made: the three parts add up to it."""
-    told = contrast_sentence(each.contrast)
-    if not each.contrast.sure or each.total.low is None or each.total.value * (each.share or 0.0) <= 0:
-        return told
-    if each.longer is None or each.idle is None or each.work is None:
-        return f"{told} What of it is the idle device's is unknown without its baseload."
-    longer = f"it ran {'longer' if each.longer.value >= 0 else 'shorter'}"
-    work = f"it did {'more' if each.work.value >= 0 else 'less'} work"
-    parts = [(longer, each.longer), ("idle power differs", each.idle), (work, each.work)]
-    listed = "; ".join(f"{_joules(part)} because {why}" for why, part in parts)
-    return f"{told} In the mean {_joules(each.total)} per {each.unit}: {listed}."
-
-
-def _rows(cells: Sequence[CellEnergy], metrics: Sequence[str]) -> list[list[str]]:
-    """The name of each cell and its medians of these, each figure in one unit; empty where a cell has none."""
-    held = [{metric: estimate.value for metric, estimate in each.figures.items()} for each in cells]
-    columns = [figures_column(metric, held) for metric in metrics]
-    return [[safe_text(each.label), *(column[place] for column in columns)] for place, each in enumerate(cells)]
-
-
-def _cell_sentence(each: CellEnergy) -> str:
-    power, energy = each.figures[POWER], each.figures[ENERGY]
-    told = (
-        f"{each.label}: {' '.join(filter(None, median_text(ENERGY, energy)))} at "
-        f"{quantity_text(POWER, power.value)} for {each.scope}"
-    )
-    if each.shared_by > 1:
-        return f"{told}; {each.shared_by} tenants shared it, and what each of them used is not measured."
-    if (share := each.figures.get(SHARE)) is None:
-        return f"{told}."
-    return f"{told}; {share_text(share.value)} of it is what the idle device would have drawn."
-
-
-def _missing(cells: Sequence[CellEnergy]) -> Iterator[str]:
-    """Cells without energy, and why: one sentence for all that lack it for the same reason, with the figures of one."""
-    lacking = {c.label: {(why.code, why.subject or str(why)): why for why in reversed(c.doubts)} for c in cells}
-    without = [each for each in cells if each.without]
-    for alike in grouped(without, lambda each: frozenset(lacking[each.label])).values():
-        reason = " ".join(map(str, reversed(lacking[alike[0].label].values())))
-        if len(alike) == len(cells) > 1 and not any(each.n for each in cells):
-            yield f"no energy in any cell: {reason}"
-            continue
-        some = [f" in {count_text(each.without, 'trial')} of {each.n + each.without}" * bool(each.n) for each in alike]
-        which = "; ".join(f"{each.label}: no energy{part}" for each, part in zip(alike, some, strict=True))
-        yield f"{which}: {reason}" if len(alike) == 1 else f"{which}. Of the first: {reason}"
-
-
-def _logging_sentences(found: Sequence[IdlePower]) -> Iterator[str]:
-    quiet = {each.key: each for each in found if not each.logging}
-    for each in found:
-        base = quiet.get(each.key)
-        if each.logging and base is not None:
-            own_w, quiet_w = each.power_w.value, base.power_w.value
-            told = quantity_text("power_w", own_w - quiet_w)
-            yield (
-                f"{each.label}: a logging script adds {_signed(told, own_w - quiet_w)} to "
-                f"{quantity_text('power_w', quiet_w)} ({effect_text(own_w / quiet_w - 1)})."
-            )
-
-
-def _joules(found: Estimate) -> str:
-    """`+1.9 J [+1.0, +3.1]`."""
-    return " ".join(filter(None, estimate_texts(ENERGY, found.value, found.low, found.high, signed=True)))
-
-
-def _signed(text: str, value: float) -> str:
-    return f"+{text}" if value > 0 else text
 
 
 # What is said about the devices of a fleet, as text: on each, over all, how they scatter, and who is unlike.

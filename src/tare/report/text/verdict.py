@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tare.analysis.answer import answer, names_of, some_names
+from tare.analysis.answer import answer, medians_disagree, names_of, some_names
 from tare.analysis.labels import name_words
 from tare.analysis.model import Comparison, Difference, Estimate, FlaggedTrial, Weighing, Word
 from tare.analysis.resources.bottlenecks import ADVICE, BUSY, NAMES, GpuUse, gpu_uses
@@ -30,7 +30,6 @@ from tare.base.declare import Role
 from tare.base.rulings import Ruling
 from tare.base.text import (
     count_text,
-    effect_text,
     estimate_texts,
     in_units,
     natural_key,
@@ -42,9 +41,6 @@ from tare.records.model import USABLE, grouped
 from tare.report.columns import Chunk, Paint, flow, table
 from tare.report.layout import some_of, varying_names, whole_names
 
-# Two medians and a paired effect are three different figures; from here on a reader would stumble over it.
-VISIBLE_GAP = 0.01
-VISIBLE_GAP_OF_SIGNS = 0.005
 ANY_WIDTH = 10_000
 NAMED_LEVELS = 3  # of trials that are left out for one reason
 LISTED = 10  # trials named on the terminal; the report names all
@@ -74,23 +70,6 @@ def medians_of(comparison: Comparison) -> tuple[str, str]:
 def median_text(metric: str, estimate: Estimate) -> tuple[str, str]:
     """A median and its interval; the second is empty where there is no interval."""
     return estimate_texts(metric, estimate.value, estimate.low, estimate.high)
-
-
-def medians_disagree(comparison: Comparison) -> str:
-    """A sentence where the two medians alone tell another story than the paired effect; nothing otherwise."""
-    ours, theirs = comparison.ours, comparison.theirs
-    if comparison.effect is None or ours is None or theirs is None or theirs.value == 0:
-        return ""
-    alone = ours.value / theirs.value - 1
-    other_sign = alone * comparison.effect < 0
-    if abs(alone - comparison.effect) < (VISIBLE_GAP_OF_SIGNS if other_sign else VISIBLE_GAP):
-        return ""
-    paired = "paired block by block, which takes out what drifted between blocks"
-    middle = "the middle of all differences between the two sides, not the difference of their medians"
-    return (
-        f"{safe_text(comparison.level)}: the two medians alone differ by {effect_text(alone)}; "
-        f"the effect is {paired if comparison.paired else middle}."
-    )
 
 
 def counts_text(counts: Mapping[str, int]) -> str:
