@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -51,6 +51,11 @@ class Shown:
         found = self.value
         return (found.value,) if found.low is None or found.high is None else (found.value, found.low, found.high)
 
+    @property
+    def alone(self) -> Shown:
+        """Without its interval."""
+        return replace(self, value=self.numbers[0])
+
     def __str__(self) -> str:
         return " ".join(filter(None, shown_texts([self])[0]))
 
@@ -59,14 +64,14 @@ Sentence: TypeAlias = Sequence["str | Shown"]
 Cell: TypeAlias = "str | Shown | None"
 
 
-def effect_shown(contrast: Comparison) -> Shown | None:
+def effect_shown(contrast: Comparison, of: str) -> Shown | None:
     """The effect of a contrast with its interval; None where its sides were not compared."""
     if contrast.effect is None:
         return None
     estimate = Estimate(
         contrast.effect, contrast.low, contrast.high, contrast.n, contrast.method, level=contrast.confidence
     )
-    return Shown(EFFECT, estimate, f"{contrast.level} against {contrast.against}, {contrast.metric}", signed=True)
+    return Shown(EFFECT, estimate, of, signed=True)
 
 
 def sentence_text(sentence: Sentence) -> str:
@@ -152,7 +157,7 @@ class Table:
             cells = [row[place] for row in self.rows]
             if not any(cells):
                 continue
-            figures = [cell for cell in cells if isinstance(cell, Shown)]
+            figures = [cell if column.interval else cell.alone for cell in cells if isinstance(cell, Shown)]
             pairs = iter(shown_texts(figures) if figures else [])
             both = [next(pairs) if isinstance(cell, Shown) else (safe_text(cell or ""), "") for cell in cells]
             headers.append(column.title)
@@ -217,6 +222,16 @@ class Section:
     level: Level = "page"  # first: beside the answer itself; verbose: only on request
 
 
+def _has_content(body: Body) -> bool:
+    match body:
+        case Table():
+            return bool(body.rows or body.notes)
+        case Chart():
+            return bool(body.table.rows)
+        case Note() | List():
+            return bool(body.sentences)
+
+
 def anchor(*parts: str) -> str:
     """Words as a part of an address: `energy-resnet-18-training`."""
     return "-".join(re.findall(r"[a-z0-9]+", " ".join(parts).lower()))
@@ -235,7 +250,7 @@ class Answer(Generic[Result]):
         """Each section with its body; sections without content are left out."""
         for section in self.sections:
             body = section.make()
-            if body.rows if isinstance(body, Table) else body.table.rows if isinstance(body, Chart) else body.sentences:
+            if _has_content(body):
                 yield section, body
 
 

@@ -124,19 +124,18 @@ def pipeline(
     "disk_at_least", "workers_predicted", "workers_measured", "workers_by_median"}], "media": [{"cell", "cache",
     "workers", "slowest_predicted", "slowest_measured", "slowest_by_median"}], "notes"}; seconds and shares.
     """
-    from tare.analysis.resources.pipeline import anatomy, pipeline_rows
-    from tare.report.text.analyse import anatomy_text
+    from tare.analysis.resources.pipeline import Loader
+    from tare.report.sections import answer_text
 
     columns = {"step": step, "stall": stall, "compute": compute}
     factors = {"workers": workers, "storage": storage, "cache": cache}
-    rows = pipeline_rows(
-        source,
+    answer = Loader(
         settings=settings,
         columns={word: name for word, name in columns.items() if name is not None},
         factors={word: name for word, name in factors.items() if name is not None},
-    )
-    found = anatomy(rows, share=hidden, source=source)
-    return Result(found.as_json, lambda: anatomy_text(found, width()))
+        share=hidden,
+    ).answer(source)
+    return Result(answer.result.as_json, lambda: answer_text(answer, width()))
 
 
 @click.command("tenants", cls=Verb)
@@ -147,11 +146,11 @@ def tenants(store: Store, margin: float) -> Result:
 
     The store is of a study with `tenants: [1, 4]` or `tenants: [1, {beside: {torch_infer: {}}}]`.
     """
-    from tare.analysis.resources.tenants import sharing
-    from tare.report.text.analyse import sharing_text
+    from tare.analysis.resources.tenants import Tenants
+    from tare.report.sections import answer_text
 
-    found = sharing(store.records(), margin=margin)
-    return Result(lambda: {"tenants": [asdict(one) for one in found]}, lambda: sharing_text(found, width()))
+    answer = Tenants(margin).answer(store)
+    return Result(lambda: {"tenants": [asdict(one) for one in answer.result]}, lambda: answer_text(answer, width()))
 
 
 @click.command("devices", cls=Verb)

@@ -5,7 +5,7 @@ A trial has a place on the page, a level, and a figure where it is used; with a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from statistics import median_low
@@ -15,7 +15,9 @@ from tare.analysis.model import Comparison, Weighing
 from tare.analysis.observations import ENERGY
 from tare.analysis.questions.jobs import Place, places_of
 from tare.analysis.resources.energy import Energy
-from tare.analysis.sections import Answer
+from tare.analysis.resources.pipeline import WORKERS, Loader
+from tare.analysis.resources.tenants import Tenants
+from tare.analysis.sections import Answer, Question
 from tare.analysis.selection import fit_for
 from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.rulings import Ruling
@@ -143,13 +145,17 @@ class ReportData:
 
     @cached_property
     def answers(self) -> tuple[Answer[Any], ...]:
-        """The answers to further questions that the trials can give; the verbs of `tare analyse` show the same."""
-        if self.store is None or not any(ENERGY in record.metrics for record in self.records):
-            return ()
-        try:
-            return (Energy(by=self.weighing.by).answer(self.store),)
-        except StudyError:  # no trial is usable: the page says so
-            return ()
+        """The answers to further questions that the trials can give: what the verbs show, too."""
+        found = (_answer(self.store, question) for question in self._questions()) if self.store is not None else ()
+        return tuple(answer for answer in found if answer is not None)
+
+    def _questions(self) -> Iterator[Question[Any]]:
+        if any(ENERGY in record.metrics for record in self.records):
+            yield Energy(by=self.weighing.by)
+        if any(str(record.settings.get("tenants", 1)) != "1" for record in self.records):
+            yield Tenants()
+        if len({record.settings.get(WORKERS) for record in self.records}) > 1:
+            yield Loader()
 
     @cached_property
     def layers(self) -> Waterfall | None:
@@ -242,6 +248,13 @@ class ReportData:
         if self.store is None:
             return {}
         return {str(channel["name"]): channel for channel in self.store.channels(record.trial, record.attempt)}
+
+
+def _answer(store: Store, question: Question[Any]) -> Answer[Any] | None:
+    try:
+        return question.answer(store)
+    except StudyError:  # no trial of it can be used: the page says so
+        return None
 
 
 def level_numbers(weighing: Weighing, places: Mapping[str, Place], levels: Iterable[str]) -> dict[str, int]:

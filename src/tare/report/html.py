@@ -39,7 +39,7 @@ from tare.base.text import count_text, cpu_text, in_units, metric_name, safe_tex
 from tare.records.model import Record, grouped
 from tare.records.store import Store
 from tare.report.charts.effects import waterfall_reading
-from tare.report.charts.every import GROUPS, figures, in_groups, page_sections
+from tare.report.charts.every import GROUPS, figures, in_groups
 from tare.report.evidence import (
     ReportData,
     ReportRow,
@@ -61,7 +61,7 @@ from tare.report.figure import (
 )
 from tare.report.following import Source, next_steps
 from tare.report.panels import Plot, effect_plot, waterfall_plot
-from tare.report.sections import PageSection
+from tare.report.sections import PageSection, page_sections
 from tare.report.text.trials import SHORT_ID, figures_column, flat_pairs
 from tare.report.text.verdict import (
     baseline_of,
@@ -270,7 +270,8 @@ def page(
     metrics = [metric for metric in wanted if any(metric in each.metrics for each in shown)]
     by_level = grouped(shown, lambda each: each.level)
     evidence = ReportData(weighing, shown, hrefs, records, store)
-    drawn, sections = tuple(figures(evidence)), tuple(page_sections(evidence))
+    drawn = tuple(figures(evidence))
+    sections = [section for answer in evidence.answers for section in page_sections(answer, hrefs)]
     plot = _plot(evidence)
     answers = tuple(answers_of(weighing))
     other_headers, others = _others(weighing, hrefs)
@@ -308,7 +309,7 @@ def page(
         problems=tuple(problems),
         devices=_devices(evidence),
         figures=drawn,
-        sections=sections,
+        sections=tuple(sections),
         trial_metrics=tuple(metric_name(metric, weighing.unit) for metric in metrics),
         groups=tuple(_group(level, hrefs[level], by_level.get(level, []), metrics) for level in levels),
         methods=tuple(dict.fromkeys(each.method for each in weighing.comparisons if each.method)),

@@ -65,6 +65,15 @@ class PageSection:
     rows: tuple[tuple[Cell, ...], ...] = ()
 
 
+def page_sections(answer: Answer[Any], hrefs: Mapping[str, str]) -> list[PageSection]:
+    """The sentence, and what is shown beside the charts."""
+    name = f"{answer.sections[0].name}-answer"
+    told = [PageSection(name, "", (sentence_text(answer.sentence),))] if answer.sentence else []
+    return told + [
+        page_section(section, body, hrefs) for section, body in answer.shown() if not isinstance(body, Chart)
+    ]
+
+
 def page_section(section: Section, body: Table | Note | List, hrefs: Mapping[str, str]) -> PageSection:
     """A row whose first cell is a level leads to the trials of this level."""
     if not isinstance(body, Table):
@@ -77,8 +86,8 @@ def linked_rows(held: Table, hrefs: Mapping[str, str]) -> tuple[tuple[str, ...],
     """Headers, and rows that lead to the trials behind them."""
     headers, rows, numeric = held.grid()
     cells = (
-        tuple(Cell(text, hrefs.get(row[0], ""), is_number) for text, is_number in zip(row, numeric, strict=True))
-        for row in rows
+        tuple(Cell(text, hrefs.get(str(raw[0]), ""), number) for text, number in zip(row, numeric, strict=True))
+        for raw, row in zip(held.rows, rows, strict=True)
     )
     return tuple(headers), tuple(cells)
 

@@ -14,10 +14,10 @@ import pytest
 
 from paper_results import write_store
 from tare.analysis.questions.step_parts import stall_parts
-from tare.analysis.resources.pipeline import anatomy, pipeline_rows, predicted_stall, predicted_workers
+from tare.analysis.resources.pipeline import anatomy, anatomy_answer, pipeline_rows, predicted_stall, predicted_workers
 from tare.base.errors import StudyError
 from tare.records.model import Record, TrialRow
-from tare.report.text.analyse import anatomy_text
+from tare.report.sections import answer_text
 
 
 def loader(fetch_s, rest_s=0.025, workers=(0, 1, 2, 4), trials=8, noise=0.01, seed=1, **settings):
@@ -67,7 +67,7 @@ def test_where_the_stall_is_hidden_it_says_what_the_gpu_waited_for(shares, word)
 
     found = anatomy(rows)
     assert one(found).parts[0].binds == word
-    told = anatomy_text(found)
+    told = answer_text(anatomy_answer(found))
     assert ("launch kernels" in told) == (word == "launch")
     assert ("non_blocking" in told) == (word == "copy")
 
@@ -81,8 +81,8 @@ def test_a_fetch_that_is_a_small_part_of_the_step_needs_no_worker():
 
 def test_a_prediction_that_fails_is_told_in_words():
     slow = [replace(row, metrics={**row.metrics, "stall": 0.01, "step": 0.035}) for row in loader(0.01, workers=(0, 1))]
-    told = " ".join(anatomy_text(anatomy(slow)).split())
-    assert "of the step): predicted 1; measured: none of 0, 1 does the prediction fails with 1 worker: 10" in told
+    told = " ".join(answer_text(anatomy_answer(anatomy(slow))).split())
+    assert "predicted 1 [1, 1]; measured none of 0, 1. The prediction fails with 1 worker: 10" in told
 
 
 def test_trials_without_a_loader_are_refused_in_words():

@@ -6,7 +6,7 @@ import pytest
 
 from tare.analysis.model import Estimate
 from tare.analysis.sections import EFFECT, Answer, Chart, Column, List, Note, Section, Shown, Table, sentence_text
-from tare.report.sections import answer_text, page_section, section_markdown
+from tare.report.sections import answer_text, page_sections, section_markdown
 
 
 def estimate(value: float, low: float | None = None, high: float | None = None) -> Estimate:
@@ -64,8 +64,8 @@ def test_renderers_show_all_that_has_content_and_make_it_once_asked() -> None:
         "note: one \\x1b[2J"
     )
     assert answer_text(answer, 60, verbose=True) == f"{text}\n\nonly verbose"
-    on_page = [page_section(section, body, {"ba|re": "#level-0"}) for section, body in answer.shown()
-               if not isinstance(body, Chart)]  # fmt: skip
+    told, *on_page = page_sections(answer, {"ba|re": "#level-0"})
+    assert (told.name, told.lines) == ("cells-answer", ("docker takes 3.00 J more.",))
     assert on_page[0].rows[0][0].href == "#level-0" and on_page[0].rows[0][1].numeric
     assert section_markdown(on_page[0]) == [
         "## Energy of each cell", "| cell | power |\n| --- | --- |\n| ba\\|re | 30.0 W |", "- of the module",

@@ -8,13 +8,18 @@ import numpy as np
 import pytest
 
 from analysis_figures import record
+from metered import Held
 from some_records import because
-from tare.analysis.resources.tenants import jain, sharing
+from tare.analysis.resources.tenants import Tenants, jain, sharing
 from tare.analysis.selection import request
 from tare.analysis.weighing import contrasts
 from tare.base.errors import StudyError
 from tare.records.model import Record
-from tare.report.text.analyse import sharing_text
+from tare.report.sections import answer_text
+
+
+def text(records: list[Record], width: int = 80) -> str:
+    return answer_text(Tenants().answer(Held(records)), width)
 
 
 def blocks(tenants: object, factors: tuple[float, ...], n: int = 8, platform: str = "bare") -> list[Record]:
@@ -65,10 +70,10 @@ def test_platforms_are_kept_apart() -> None:
 
 
 def test_without_the_workload_alone_nothing_is_compared_and_that_is_said() -> None:
-    found = sharing(blocks(4, (2.0, 2.0, 2.0, 2.0)))
+    records = blocks(4, (2.0, 2.0, 2.0, 2.0))
 
-    assert found[0].slowdowns == ()
-    assert "no usable trial of one tenant alone" in sharing_text(found, 80)
+    assert sharing(records)[0].slowdowns == ()
+    assert text(records).startswith("4 tenants\n\nNo usable trial of one tenant alone")
 
 
 def test_a_store_without_tenants_is_told_how_to_ask_for_them() -> None:
@@ -77,11 +82,11 @@ def test_a_store_without_tenants_is_told_how_to_ask_for_them() -> None:
 
 
 def test_the_text_fits_the_terminal_and_names_every_tenant() -> None:
-    text = sharing_text(sharing([*blocks(1, (1.0,)), *blocks(2, (1.5, 2.0))]), 80)
+    told = text([*blocks(1, (1.0,)), *blocks(2, (1.5, 2.0))])
 
-    assert max(map(len, text.splitlines())) <= 80
-    assert "tenant 1" in text
-    assert "fairness" in text
+    assert max(map(len, told.splitlines())) <= 80
+    assert "tenant 1" in told
+    assert "Fairness" in told
 
 
 def test_names_of_levels_are_words_that_are_never_cut_and_name_only_what_differs() -> None:
@@ -97,13 +102,13 @@ def test_names_of_levels_are_words_that_are_never_cut_and_name_only_what_differs
         for each in blocks(level, (factor,), platform=name)
     ]
 
-    lines = sharing_text(sharing(trials), 80).splitlines()
+    lines = text(trials).splitlines()
 
-    assert "runc, beside fine-tuning on bare metal:" in lines
-    assert "bare, beside fine-tuning on bare metal (cpu shares 2):" in lines
+    assert "runc, beside fine-tuning on bare metal" in lines
+    assert "bare, beside fine-tuning on bare metal (cpu shares 2)" in lines
     assert max(map(len, lines)) <= 80
     assert not any("…" in line for line in lines)
-    narrow = sharing_text(sharing(trials), 50)
+    narrow = text(trials, 50)
     assert narrow.count("slower") == 4
 
 

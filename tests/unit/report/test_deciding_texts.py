@@ -6,12 +6,13 @@ import pytest
 from tare.analysis.choose.front import pareto
 from tare.analysis.choose.jobs import Job, Limit
 from tare.analysis.choose.recommend import recommend
-from tare.analysis.resources.pipeline import anatomy
+from tare.analysis.resources.pipeline import anatomy, anatomy_answer
 from tare.analysis.variability.findings import variability
 from tare.analysis.variability.samples import NestedValue
 from tare.base.columns import display_width
 from tare.records.model import TrialRow
-from tare.report.text.analyse import anatomy_text, variability_text
+from tare.report.sections import answer_text
+from tare.report.text.analyse import variability_text
 from tare.report.text.choose import chance_text, fronts_text, recommendations_text, shown_settings
 
 
@@ -72,7 +73,7 @@ TEXTS = {
     "recommend": lambda width: recommendations_text(choice(), width),
     "nothing fits": lambda width: recommendations_text(choice(deadline=1.0), width),
     "variability": lambda width: variability_text(varied(), width),
-    "anatomy": lambda width: anatomy_text(pipelines(), width),
+    "anatomy": lambda width: answer_text(anatomy_answer(pipelines()), width),
 }
 
 
@@ -147,11 +148,11 @@ def test_variability_says_where_it_comes_from_and_what_is_enough():
 
 
 def test_an_anatomy_says_what_binds_and_what_hides_the_stall():
-    said = anatomy_text(pipelines())
+    said = answer_text(anatomy_answer(pipelines()))
 
     assert "on ssd" in said and "compute" in said
-    assert "predicted 2" in said.replace("\n  ", " ")
-    assert "2 workers: slowest medium that hides the stall: predicted" in said.replace("\n  ", " ")
+    assert said.startswith("Fewest workers that hide the stall (below 5 % of the step): 2 (on hdd); 2 (on ssd).")
+    assert "Slowest medium that hides the stall" in said
 
 
 def test_a_long_note_about_modes_wraps_without_blank_lines_in_it(tmp_path):

@@ -13,7 +13,8 @@ import pytest
 from tare.analysis.answer import weighing_json
 from tare.analysis.model import Comparison
 from tare.analysis.resources.energy import Energy
-from tare.analysis.resources.tenants import sharing
+from tare.analysis.resources.pipeline import Loader
+from tare.analysis.resources.tenants import Tenants
 from tare.analysis.sections import Answer, Chart, Question, Shown, Table
 from tare.analysis.weighing import weigh
 from tare.base.errors import StudyError
@@ -22,7 +23,6 @@ from tare.records.unpack import each_pack_once
 from tare.report.export import as_markdown
 from tare.report.html import page
 from tare.report.sections import answer_text
-from tare.report.text.analyse import sharing_text
 from tare.report.text.verdict import verdict_text
 
 KEPT = Path(__file__).parents[3] / "studies-results"
@@ -65,8 +65,13 @@ def test_every_verb_shows_the_same_answer(store: Store) -> None:
         for metric in {each.metric for each in energy.contrasts}:
             asked = weigh(store, metric=metric).comparisons
             _same_effects(asked, [each for each in energy.contrasts if each.metric == metric])
-    if any(str(record.settings.get("tenants", 1)) != "1" for record in store.records()):
-        texts.append(_tenants(store))
+    if (tenants := _answer(store, Tenants())) is not None:
+        texts.append(answer_text(tenants, 1000))
+        _same_figures(tenants)
+        _as_levels_of_tenants(store, tenants)
+    if (pipeline := _answer(store, Loader())) is not None:
+        texts.append(answer_text(pipeline, 1000))
+        _same_figures(pipeline)
     for text in texts:
         _has_intervals(text)
         _in_one_unit(text)
@@ -103,16 +108,13 @@ def _figures(answer: Answer[Any]) -> Iterator[tuple[bool, Shown]]:
     yield from ((True, piece) for sentence in sentences for piece in sentence if isinstance(piece, Shown))
 
 
-def _tenants(store: Store) -> str:
+def _as_levels_of_tenants(store: Store, answer: Answer[Any]) -> None:
     """The measured tenant beside others, against alone: the same trials as a comparison of the levels of tenants."""
-    try:
-        shared, asked = sharing(store.records()), weigh(store, by="tenants", against="1", metric="step_s")
-    except StudyError:
-        return ""
+    asked = weigh(store, by="tenants", against="1", metric="step_s")
     effects = {round(each.effect, 12) for each in asked.comparisons if each.effect is not None}
-    measured = [one.slowdowns[0].effect for one in shared if one.slowdowns]
-    assert measured and {round(each, 12) for each in measured if each is not None} <= effects
-    return sharing_text(shared, 1000)
+    assert (
+        answer.contrasts and {round(each.effect, 12) for each in answer.contrasts if each.effect is not None} <= effects
+    )
 
 
 def _told(data: object) -> Iterator[str]:

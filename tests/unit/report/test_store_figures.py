@@ -102,7 +102,7 @@ def test_energy_is_split_into_what_the_idle_device_draws_and_the_rest(tmp_path: 
     assert bars["bare", "baseload"] == pytest.approx(1.0, rel=0.02)  # 10 W for 0.1 s
     assert bars["bare", "incremental"] == pytest.approx(2.0, rel=0.02)
     assert bars["docker", "baseload"] == pytest.approx(1.32, rel=0.02)
-    assert figure.reading.startswith("The idle device takes 33.3 % [")
+    assert figure.reading.startswith("The idle device takes 33.4 % [")
 
 
 def test_energy_without_a_baseload_is_shown_whole_and_says_what_is_missing(tmp_path: Path) -> None:

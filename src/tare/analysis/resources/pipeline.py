@@ -12,26 +12,34 @@ study      all of it, as one answer
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from tare.analysis.cells import CACHE, COLD, EMULATED
-from tare.analysis.choose.columns import Column, column_for, need_column
+from tare.analysis.choose.columns import Column as SourceColumn
+from tare.analysis.choose.columns import column_for, need_column
 from tare.analysis.choose.configurations import setting_text
 from tare.analysis.compare import Contest, judge
-from tare.analysis.labels import make_labels, text
+from tare.analysis.labels import make_labels, setting_words, text
 from tare.analysis.model import Comparison, Estimate, Measurement, Word
 from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
 from tare.analysis.observations import Setting, columns_of, observations
+from tare.analysis.resources.bottlenecks import ADVICE
 from tare.analysis.resources.bottlenecks import binds as gpu_binds
+from tare.analysis.sections import Answer, Cell, Column, Note, Section, Sentence, Shown, Table, anchor
 from tare.base.declare import Group, Role
 from tare.base.errors import StudyError
+from tare.base.text import count_text, share_text
 from tare.records.model import TrialRow, grouped
 from tare.records.schema import is_store
+from tare.records.store import Store
+
+STALL_SHARE = "stall_share"
 
 # "input": disk or CPU, which cannot be told apart here; "compute": what the GPU did meanwhile is not known.
 Binds: TypeAlias = Literal["disk", "cpu", "input", "compute", "gpu", "copy", "launch", "sync"]
@@ -108,6 +116,7 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "storage": (EMULATED, "control.storage.path", "storage", "medium", "media", "disk"),
     "cache": (CACHE, "cache", "page_cache"),
 }
+WORKERS = "workload.workers"
 _EPOCHS, _MEMORY = "workload.epochs", "platform.memory"
 _DECIDE_CACHE = (CACHE, _EPOCHS, _MEMORY)  # whether the measured epochs find the data in memory
 KEPT = "warm after epoch 0"  # `cold` of our own stores: epoch 0, which is kept apart, has filled the cache
@@ -200,12 +209,12 @@ def _table_settings(known: Sequence[str], settings: Sequence[str] | None, factor
     return list(dict.fromkeys([*(name for name in own if name is not None), *(settings or ())]))
 
 
-def _whole(row: TrialRow, figures: Mapping[str, Column]) -> bool:
+def _whole(row: TrialRow, figures: Mapping[str, SourceColumn]) -> bool:
     return figures["step"].name in row.metrics and figures["stall"].name in row.metrics
 
 
 def _renamed(
-    row: TrialRow, figures: Mapping[str, Column], factors: Mapping[str, str], alike: Sequence[str]
+    row: TrialRow, figures: Mapping[str, SourceColumn], factors: Mapping[str, str], alike: Sequence[str]
 ) -> TrialRow:
     values = {
         word: row.metrics[column.name] * column.factor for word, column in figures.items() if column.name in row.metrics
@@ -473,4 +482,135 @@ def _notes(found: Sequence[PipelineTrials]) -> list[str]:
     return notes
 
 
-__all__ = ["Anatomy", "Part", "Pipeline", "anatomy", "pipeline_rows"]
+@dataclass(frozen=True, slots=True)
+class Loader:
+    """What binds each input pipeline, and how many workers hide its stall."""
+
+    settings: Sequence[str] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    factors: Mapping[str, str] = field(default_factory=dict)
+    share: float = HIDDEN_SHARE
+
+    def answer(self, source: Path | Store) -> Answer[Anatomy]:
+        path = source if isinstance(source, Path) else source.path
+        rows = pipeline_rows(path, settings=self.settings, columns=self.columns, factors=self.factors)
+        return anatomy_answer(anatomy(rows, share=self.share, source=path))
+
+
+def anatomy_answer(found: Anatomy) -> Answer[Anatomy]:
+    """A table for each pipeline, then the media, then what there is to doubt."""
+    tables = (
+        Section(anchor("pipeline", name), name, partial(_table, each, found.share))
+        for each, name in ((each, pipeline_name(each)) for each in found.pipelines)
+    )
+    return Answer(
+        sentence=_sentence(found),
+        result=found,
+        sections=(
+            *tables,
+            Section("pipeline-media", "Slowest medium that hides the stall", partial(_media_table, found.media)),
+            Section("pipeline-notes", "", partial(Note, tuple((note,) for note in found.notes))),
+        ),
+    )
+
+
+def pipeline_name(each: Pipeline) -> str:
+    named = [each.cell, each.medium and f"on {each.medium}", each.cache and setting_words(CACHE, each.cache)]
+    return ", ".join(filter(None, named)) or "the pipeline"
+
+
+def _sentence(found: Anatomy) -> Sentence:
+    """How many workers each pipeline takes."""
+    told = [f"{_measured(each)} ({pipeline_name(each)})" for each in found.pipelines]
+    if len(found.pipelines) == 1:
+        told = [_measured(found.pipelines[0])]
+    return (f"Fewest workers that hide the stall (below {share_text(found.share)} of the step): {'; '.join(told)}.",)
+
+
+def _measured(each: Pipeline) -> str:
+    if each.workers_measured is not None:
+        return f"{each.workers_measured:g}"
+    if each.workers_by_median is not None:
+        return f"{each.workers_by_median:g} by the median, not surely"
+    return f"none of {', '.join(f'{part.workers:g}' for part in each.parts)}"
+
+
+BOUND: Mapping[Binds, str] = {
+    "disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute", "gpu": "GPU", "copy": "copies",
+    "launch": "launches", "sync": "waiting calls",
+}  # fmt: skip
+_YES_NO = {"hidden": "yes", "not hidden": "no"}  # else the median alone speaks
+
+
+def _table(each: Pipeline, share: float) -> Table:
+    rows = tuple(_row(each, part) for part in each.parts)
+    heads = ("workers", "trials", "step", "stall", "predicted", "of step", "hidden", "binds")
+    # What to change where it is the GPU that something waits for, or that waits.
+    binding = dict.fromkeys(part.binds for part in each.parts)
+    advice = [(f"{BOUND[word]}: {ADVICE[word]}",) for word in binding if word in ADVICE]
+    return Table(tuple(map(Column, heads)), rows, (_fetch(each), _predicted(each), *_failed(each, share), *advice))
+
+
+def _row(each: Pipeline, part: Part) -> tuple[Cell, ...]:
+    of = f"{pipeline_name(each)}, {part.workers:g} workers"
+    stall = part.predicted_stall_s
+    return (
+        Shown("workers", part.workers, of),
+        Shown("trials", float(part.n), of),
+        Shown(Role.STEP_MEDIAN.metric, part.step_s, of),
+        Shown(Role.STALL.metric, part.stall_s, of),
+        None if stall is None else Shown(Role.STALL.metric, stall, f"{of}, predicted"),
+        Shown(STALL_SHARE, part.stall_share, of),
+        _YES_NO.get(part.hidden) or ("perhaps" if part.by_median else "perhaps not"),
+        BOUND[part.binds],
+    )
+
+
+def _fetch(each: Pipeline) -> Sentence:
+    if each.fetch_s is None:
+        return ("Fetch and pre-process: not measured (no trial at 0 workers).",)
+    of = f"{pipeline_name(each)}, fetch"
+    told: Sentence = ("Fetch and pre-process of a step: ", Shown(Role.STALL.metric, each.fetch_s, of))
+    if each.disk_s is None:
+        return (*told, ".")
+    least = "at least " if each.disk_at_least else ""
+    return (*told, f", of which the disk takes {least}", Shown(Role.STALL.metric, each.disk_s, f"{of}, disk"), ".")
+
+
+def _predicted(each: Pipeline) -> Sentence:
+    if each.workers_predicted is None:
+        return (f"Fewest workers that hide the stall: predicted is unknown; measured {_measured(each)}.",)
+    workers = Shown("workers", each.workers_predicted, f"{pipeline_name(each)}, predicted")
+    return ("Fewest workers that hide the stall: predicted ", workers, f"; measured {_measured(each)}.")
+
+
+def _failed(each: Pipeline, share: float) -> Iterator[Sentence]:
+    """Where the prediction fails."""
+    for part in each.parts:
+        hoped = part.predicted_stall_s is not None and part.predicted_stall_s < share * part.step_s.value
+        if hoped and part.workers and part.hidden == "not hidden":
+            of = f"{pipeline_name(each)}, {part.workers:g} workers"
+            yield (
+                f"The prediction fails with {count_text(int(part.workers), 'worker')}: ",
+                Shown(Role.STALL.metric, part.stall_s, of),
+                " are left. It leaves out what workers cost themselves, such as handing batches over.",
+            )
+            return
+
+
+def _media_table(media: Sequence[Media]) -> Table:
+    heads = ("pipeline", "workers", "predicted", "measured", "by the median")
+    rows = tuple(
+        (
+            ", ".join(filter(None, (each.cell, each.cache and setting_words(CACHE, each.cache)))),
+            Shown("workers", each.workers),
+            each.slowest_predicted or "none",
+            each.slowest_measured or "none",
+            each.slowest_by_median or "none",
+        )
+        for each in media
+    )
+    return Table(tuple(map(Column, heads)), rows)
+
+
+__all__ = ["Anatomy", "Loader", "Part", "Pipeline", "anatomy", "pipeline_rows"]

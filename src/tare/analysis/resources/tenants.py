@@ -6,17 +6,23 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tare.analysis.compare import compare
-from tare.analysis.labels import distinguishing, make_labels
+from tare.analysis.labels import distinguishing, make_labels, setting_words
 from tare.analysis.model import Comparison, Estimate, Measurement
 from tare.analysis.numeric.medians import median_estimate
+from tare.analysis.observations import HasRecords
+from tare.analysis.resources.parts import range_of
+from tare.analysis.sections import Answer, Cell, Column, Section, Sentence, Shown, Table, anchor, effect_shown
 from tare.analysis.selection import block_of, blocks_reach_s
+from tare.analysis.sentences import verdict_phrase
 from tare.base.declare import Role
 from tare.base.errors import StudyError
+from tare.base.text import count_text, duration_text
 from tare.records.model import Record, counted_attempts, grouped, is_usable, started_s
 
 METRIC = Role.STEP_MEDIAN.metric
@@ -33,6 +39,57 @@ class Sharing:
     slowdowns: tuple[Comparison, ...]  # one for each tenant that does the same work; the first is the measured one
     fairness: Estimate | None  # Jain's index over the speeds: 1 is equal, 1/n is one tenant having it all
     overlap_s: Estimate | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """What each tenant of a device is slowed down by the others."""
+
+    margin: float = 0.05
+
+    def answer(self, store: HasRecords) -> Answer[tuple[Sharing, ...]]:
+        found = tuple(sharing(store.records(), margin=self.margin))
+        measured = [(each, each.slowdowns[0]) for each in found if each.slowdowns]
+        effects = [
+            shown
+            for each, first in measured
+            if first.low is not None and (shown := effect_shown(first, _level(each))) is not None
+        ]
+        return Answer(
+            sentence=("Slowdown of the measured workload: ", *range_of(effects), ".") if effects else (),
+            result=found,
+            contrasts=tuple(first for _, first in measured),
+            sections=tuple(
+                Section(anchor("tenants", _level(each)), _level(each), partial(_table, each)) for each in found
+            ),
+        )
+
+
+def _level(found: Sharing) -> str:
+    """`runc, beside fine-tuning on bare metal`; of several of the same kind `runc, 4 tenants`."""
+    alike = found.tenants.isdigit()
+    tenants = count_text(int(found.tenants), "tenant") if alike else setting_words("tenants", found.tenants)
+    return ", ".join(filter(None, (found.where, tenants)))
+
+
+def _table(found: Sharing) -> Table:
+    """One row for each tenant, then how fairly the device was shared."""
+    level = _level(found)
+    notes: list[Sentence] = []
+    rows: list[tuple[Cell, ...]] = []
+    for place, each in enumerate(found.slowdowns):
+        name = f"{level}, {each.level}" if place else level
+        sides = (Shown(METRIC, side, f"{name}, {each.metric}") if side else None for side in (each.theirs, each.ours))
+        rows.append((each.level, *sides, effect_shown(each, name), verdict_phrase(each)))
+    if not found.slowdowns:
+        notes.append(("No usable trial of one tenant alone to compare with.",))
+    if found.fairness is not None:
+        told = f"Fairness {found.fairness.value:.3f} (Jain's index of the speeds; 1 is equal shares)."
+        notes.append((told,))
+    if found.overlap_s is not None:
+        notes.append((f"All worked at the same time for {duration_text(found.overlap_s.value)} of a trial.",))
+    columns = (Column("tenant"), Column("alone"), Column("shared"), Column("slowdown", "interval"), Column("verdict"))
+    return Table(columns, tuple(rows), tuple(notes))
 
 
 def sharing(records: Sequence[Record], *, margin: float = 0.05) -> list[Sharing]:

@@ -18,7 +18,7 @@ from tare.report.charts.trials import trials_figure
 from tare.report.charts.varied import latency_figure, scale_up, time_power_figures
 from tare.report.evidence import ReportData
 from tare.report.figure import Figure
-from tare.report.sections import PageSection, page_section
+from tare.report.sections import PageSection
 
 
 def fleet_figure(evidence: ReportData) -> Figure | None:
@@ -68,16 +68,6 @@ def _job_figures(evidence: ReportData) -> list[Figure]:
     return [figure for figure in drawn if figure is not None]
 
 
-def page_sections(evidence: ReportData) -> list[PageSection]:
-    """What the answers show beside their charts."""
-    return [
-        page_section(section, body, evidence.level_hrefs)
-        for answer in evidence.answers
-        for section, body in answer.shown()
-        if not isinstance(body, Chart)
-    ]
-
-
 def _drawn(evidence: ReportData, sections: Iterable[Section]) -> list[Figure]:
     """The charts among these sections."""
     made = ((section, section.make()) for section in sections)
@@ -100,6 +90,8 @@ GROUPS = (
     ("curves", "How it goes with a setting", ("curve-",)),
     ("distributions", "Trials and distributions", ("trials-by-block", "spread-", "devices")),
     ("steps", "What a step and a trial are made of", ("step-parts", "training-parts", "request-parts", "phases")),
+    ("loader", "The input pipeline", ("pipeline",)),
+    ("tenants", "Tenants", ("tenants",)),
     ("energy", "Energy, and what to choose", ("energy", "time-energy", "time-power-", "predicted-")),
     ("over-time", "Over time", ("over-time-",)),
     ("kernel", "Kernel and storage", ("counters", "page-faults", "write-back", "page-writes", "flushing-layer")),

@@ -2,126 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from tare.analysis.cells import CACHE
 from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity, Spread, Standing
-from tare.analysis.labels import setting_words
 from tare.analysis.model import Estimate
-from tare.analysis.resources.bottlenecks import ADVICE
-from tare.analysis.resources.pipeline import Anatomy, Part, Pipeline
-from tare.analysis.resources.tenants import Sharing
-from tare.analysis.sentences import effect_of, interval_of, verdict_phrase
 from tare.analysis.variability.findings import Variability
 from tare.base.columns import wrap
-from tare.base.declare import Role
-from tare.base.sides import Neighbours
 from tare.base.text import (
     count_text,
-    duration_text,
     effect_text,
-    estimate_texts,
     interval_text,
     metric_name,
-    quantity_texts,
     safe_text,
     share_text,
-    time_text,
 )
 from tare.report.columns import sentences, table
 from tare.report.text.choose import loss_text
-from tare.report.text.verdict import medians_of
-
-BINDS = {
-    "disk": "disk", "cpu": "CPU", "input": "input", "compute": "compute", "gpu": "GPU", "copy": "copies",
-    "launch": "launches", "sync": "waiting calls",
-}  # fmt: skip
-HIDDEN = {"hidden": "yes", "not hidden": "no"}  # else the median alone speaks
-HEADERS = ("workers", "trials", "step", "stall", "predicted", "of step", "hidden", "binds")
-
-
-def anatomy_text(found: Anatomy, width: int = 80) -> str:
-    """Every pipeline, then the media, then what there is to doubt."""
-    blocks = ["\n".join(_pipeline(each, found.share, width)) for each in found.pipelines]
-    media = sentences((line for line in _media(found)), width)
-    notes = sentences((f"note: {note}" for note in found.notes), width)
-    return "\n\n".join([*blocks, *(["\n".join([*media, *notes])] if media or notes else [])])
-
-
-def _pipeline(each: Pipeline, share: float, width: int) -> list[str]:
-    named = [each.cell, each.medium and f"on {each.medium}", each.cache and setting_words(CACHE, each.cache)]
-    lines = wrap(safe_text(", ".join(part for part in named if part) or "the pipeline"), width)
-    stalls = quantity_texts(Role.STALL.metric, [part.stall_s.value for part in each.parts])
-    steps = quantity_texts(Role.STEP_MEDIAN.metric, [part.step_s.value for part in each.parts])
-    rows = [_row(part, *texts) for part, *texts in zip(each.parts, steps, stalls, strict=True)]
-    lines.append(table(rows, HEADERS, width))
-    # What to change where it is the GPU that something waits for, or that waits.
-    binding = dict.fromkeys(part.binds for part in each.parts)
-    changes = [f"{BINDS[word]}: {ADVICE[word]}" for word in binding if word in ADVICE]
-    return lines + sentences([_fetch(each), *_workers(each, share), *changes], width)
-
-
-def _row(part: Part, step: str, stall: str) -> list[str]:
-    predicted = "" if part.predicted_stall_s is None else time_text(part.predicted_stall_s)
-    word = HIDDEN.get(part.hidden) or ("perhaps" if part.by_median else "perhaps not")
-    return [
-        f"{part.workers:g}",
-        str(part.n),
-        step,
-        stall,
-        predicted,
-        share_text(part.stall_share.value),
-        word,
-        BINDS[part.binds],
-    ]
-
-
-def _fetch(each: Pipeline) -> str:
-    if each.fetch_s is None:
-        return "fetch and pre-process: not measured (no trial at 0 workers)"
-    least = "at least " if each.disk_at_least else ""
-    disk = "" if each.disk_s is None else f", of which the disk takes {least}{time_text(each.disk_s)}"
-    return f"fetch and pre-process of a step: {time_text(each.fetch_s.value)}{disk}"
-
-
-def _workers(each: Pipeline, share: float) -> Iterator[str]:
-    """How many hide the stall, predicted and measured; and where the prediction fails."""
-    aim = f"fewest workers that hide the stall (below {share_text(share)} of the step)"
-    counts = ", ".join(f"{part.workers:g}" for part in each.parts)
-    if each.workers_measured is not None:
-        measured = f"measured {each.workers_measured:g}"
-    elif each.workers_by_median is not None:
-        measured = f"measured {each.workers_by_median:g} by the median, not surely"
-    else:
-        measured = f"measured: none of {counts} does"
-    yield f"{aim}: predicted {_number(each.workers_predicted)}; {measured}"
-    for part in each.parts:
-        hoped = part.predicted_stall_s is not None and part.predicted_stall_s < share * part.step_s.value
-        if hoped and part.workers and part.hidden == "not hidden":
-            yield (
-                f"the prediction fails with {count_text(int(part.workers), 'worker')}: {time_text(part.stall_s.value)} "
-                "are left. It leaves out what workers cost themselves, such as handing batches over."
-            )
-            return
-
-
-def _number(estimate: Estimate | None) -> str:
-    if estimate is None:
-        return "unknown"
-    ends = (None, None) if estimate.low == estimate.high else (estimate.low, estimate.high)
-    return " ".join(filter(None, estimate_texts("workers", estimate.value, *ends)))
-
-
-def _media(found: Anatomy) -> list[str]:
-    lines = []
-    for each in found.media:
-        where = ", ".join(part for part in (each.cell, each.cache and setting_words(CACHE, each.cache)) if part)
-        lines.append(
-            f"{where + ', ' if where else ''}{each.workers:g} workers: slowest medium that hides the stall: predicted "
-            f"{each.slowest_predicted or 'none'}, measured {each.slowest_by_median or 'none'} by the median, "
-            f"surely {each.slowest_measured or 'none'}"
-        )
-    return lines
 
 
 def variability_text(found: Variability, width: int = 80) -> str:
@@ -164,41 +60,6 @@ def _enough(found: Variability, width: int) -> list[str]:
         fewest = f"fewest {part}s in all" if plan == found.cheapest and len(found.plans) > 1 else ""
         rows.append([f"{count_text(plan.trials, 'trial')}{of}", f"±{share_text(plan.half_width)}", fewest])
     return [*lines, table(rows, (), width, indent="  ")]
-
-
-_HEADS = ("tenants", "who", "alone", "shared", "slowdown", "95 % interval", "verdict")
-
-
-def sharing_text(found: Sequence[Sharing], width: int) -> str:
-    """One line a tenant, then how fairly the device was shared. Long names of levels stand above their tenants."""
-    shared = [one for one in found if one.slowdowns]
-    rows = [
-        (_level(one), each.level, *medians_of(each), effect_of(each), interval_of(each), verdict_phrase(each))
-        for one in shared
-        for each in one.slowdowns
-    ]
-    lines = [table(rows, _HEADS, width)] if rows else []
-    if max((len(_level(one)) for one in shared), default=0) > width // 8:
-        head, *told = table([row[1:] for row in rows], _HEADS[1:], width, indent="  ").splitlines()
-        if len(told) == len(rows):  # in a narrow terminal each row is several lines, with its level among them
-            names = [line for one in shared for line in (f"{_level(one)}:", *[""] * len(one.slowdowns))]
-            lines = [head, *(name or told.pop(0) for name in names)]
-    return "\n".join([*lines, *sentences((sentence for one in found for sentence in _sentences(one)), width)])
-
-
-def _level(one: Sharing) -> str:
-    """`runc, beside fine-tuning on bare metal`; of several of the same kind `runc, 4`."""
-    tenants = setting_words("tenants", one.tenants) if Neighbours.read(one.tenants) else one.tenants
-    return ", ".join(filter(None, (one.where, tenants)))
-
-
-def _sentences(one: Sharing) -> Iterator[str]:
-    if not one.slowdowns:
-        yield f"{_level(one)}: no usable trial of one tenant alone to compare with."
-    if one.fairness is not None:
-        yield f"{_level(one)}: fairness {one.fairness.value:.3f} (Jain's index of the speeds; 1 is equal shares)."
-    if one.overlap_s is not None:
-        yield f"{_level(one)}: all worked at the same time for {duration_text(one.overlap_s.value)} of a trial."
 
 
 # What is said about the devices of a fleet, as text: on each, over all, how they scatter, and who is unlike.
