@@ -148,7 +148,7 @@ def test_variability_says_where_it_comes_from_and_what_is_enough():
 
 
 def test_an_anatomy_says_what_binds_and_what_hides_the_stall():
-    said = answer_text(anatomy_answer(pipelines()))
+    said = answer_text(anatomy_answer(pipelines()), 200)
 
     assert "on ssd" in said and "compute" in said
     assert said.startswith("Fewest workers that hide the stall (below 5 % of the step): 2 (on hdd); 2 (on ssd).")

@@ -54,6 +54,7 @@ from tare.analysis.observations import (
     key_of,
     with_baseload,
 )
+from tare.analysis.questions.jobs import places_of
 from tare.analysis.resources.parts import range_of
 from tare.analysis.sections import (
     Answer,
@@ -70,7 +71,6 @@ from tare.analysis.sections import (
 )
 from tare.analysis.selection import Request, request, select
 from tare.analysis.sentences import contrast_sentence
-from tare.analysis.questions.jobs import places_of
 from tare.analysis.work import samples_of
 from tare.base.declare import Role
 from tare.base.errors import StudyError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.model import Estimate
 from tare.analysis.variability.findings import Variability
