@@ -1,6 +1,6 @@
 """Machine tests: skipped with the obstacle as the reason, or failed where TARE_REQUIRE names the part.
 
-What two tests cannot use at the same time has a lock (`holds`); docs/explanation/testing.md has the whole picture.
+What two tests cannot use at the same time has a lock (`holds`); CONTRIBUTING.md has the whole picture.
 """
 
 from __future__ import annotations

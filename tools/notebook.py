@@ -1,4 +1,4 @@
-"""Makes docs/how-to/notebook.ipynb and runs it, on a kept store: what `import tare` looks like in a notebook.
+"""Makes docs/examples/notebook.ipynb and runs it, on a kept store: what `import tare` looks like in a notebook.
 
     python -m venv .venv-notebook && .venv-notebook/bin/pip install -e . nbclient ipykernel
     .venv-notebook/bin/python tools/notebook.py
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-FILE = ROOT / "docs" / "how-to" / "notebook.ipynb"
+FILE = ROOT / "docs" / "examples" / "notebook.ipynb"
 CELLS = (
     (
         "markdown",
         "# tare in a notebook\n\nA kept store of this repository: does seccomp cost training anything in Docker? Run "
-        "from `docs/how-to`; made and executed by `tools/notebook.py`.",
+        "from `docs/examples`; made and executed by `tools/notebook.py`.",
     ),
     (
         "code",

@@ -1,4 +1,4 @@
-"""Make the pictures of the docs: the first screen of reports of kept studies, in chromium, at 1280 and 390 pixels.
+"""Make the pictures of the docs: the first screen of reports of kept studies, in chromium.
 
     .venv/bin/python tools/pictures.py [NAME...]
 
@@ -19,14 +19,8 @@ from tare.report import html
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "pictures"
-STUDIES = {
-    "container-tax-cpu2": "cpu2/s0-container-tax",
-    "container-tax-h200": "h200/s0-container-tax",
-    "scale-up-cpu2": "cpu2/s4-scale-up",
-    "why-cpu2": "cpu2/s0-why",
-    "power-modes-cpu2": "cpu2/s3-power-modes",
-}
-TALL = {1280: 820, 390: 844}
+STUDIES = {"container-tax-cpu2": "cpu2/s0-container-tax"}
+TALL = {1280: 820}  # pixels, by width
 # That this page has tables in place of charts, which is so only here.
 WITHOUT_THE_NOTE = (
     "[...document.querySelectorAll('p.quiet')].forEach(p => /^Charts are/.test(p.textContent) && p.remove())"

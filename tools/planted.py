@@ -2,7 +2,7 @@
 
 python tools/planted.py run RESULTS.jsonl [--hours H] [--only "A;B"]      appends one line per run; may be started twice
 python tools/planted.py run RESULTS.jsonl --parallel N --cores M          N at once, each on M cores of its own
-python tools/planted.py table RESULTS.jsonl [--write]                     the table of docs/how-to/why-is-it-slower.md
+python tools/planted.py table RESULTS.jsonl [--write]    the table of docs/explanation/accuracy-and-cost.md
 
 A line is counted for the plant that it was made with: after a plant is changed its lines count no longer. Nor does a
 line with a key `superseded`, which names what was mended in tare because of it, or before it was run again.
@@ -44,7 +44,7 @@ sys.path.insert(0, str(WORK.parent))
 from planted_images import PYTHON, python_image  # noqa: E402
 
 TARE = ROOT / "tests" / "machine" / "undisturbed.py"
-PAGE = ROOT / "docs" / "how-to" / "why-is-it-slower.md"
+PAGE = ROOT / "docs" / "explanation" / "accuracy-and-cost.md"
 BEGIN, END = "<!-- planted: tools/planted.py table --write -->", "<!-- /planted -->"
 MARGIN, FEW = "10%", 30
 LARGE = 4.0  # of a cost that is five times the work, two blocks show whether it is gone

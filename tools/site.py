@@ -1,5 +1,6 @@
 """Builds the documentation site into out/site: docs, README, change log, the study schema, and every kept study as a
-page with its report. `make site` installs Zensical into an environment of its own and runs this.
+page with its report. Decisions are for people who change the code: they are not in the site, nor in its search.
+`make site` installs Zensical into an environment of its own and runs this.
 
     .venv/bin/python tools/site.py [--only-studies NAME...] [--stage]     --stage: only write build/site, build nothing
 """
@@ -23,6 +24,7 @@ from tare.report.html import Page, page, render
 from tare.studies.load import json_schema
 
 ROOT = Path(__file__).resolve().parent.parent
+DECISIONS = ROOT / "docs" / "decisions"
 STAGE = ROOT / "build" / "site"
 OUT = ROOT / "out" / "site"
 ZENSICAL = ROOT / ".venv-site" / "bin" / "zensical"
@@ -34,14 +36,13 @@ BROUGHT = {
 # Folders that people link to: the page that lists them.
 LISTED = {
     "studies-results": "studies/index.md",
-    "docs/decisions": "decisions/index.md",
-    "docs/papers": "papers/README.md",
+    "docs/papers": "papers/index.md",
 }
 _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 SECTIONS = (
     ("Tutorial", "tutorial"), ("How to", "how-to"), ("Reference", "reference"), ("Explanation", "explanation"),
-    ("Papers", "papers"), ("Kept studies", "studies"), ("Decisions", "decisions"),
+    ("Papers", "papers"), ("Kept studies", "studies"),
 )  # fmt: skip
 
 
@@ -63,7 +64,8 @@ def place_of(path: Path) -> Path | None:
         return Path(LISTED[name])
     if name in BROUGHT:
         return Path(BROUGHT[name])
-    return path.relative_to(ROOT / "docs") if path.is_relative_to(ROOT / "docs") and path.is_file() else None
+    is_page = path.is_relative_to(ROOT / "docs") and not path.is_relative_to(DECISIONS) and path.is_file()
+    return path.relative_to(ROOT / "docs") if is_page else None
 
 
 def linked(text: str, source: Path) -> str:
@@ -89,6 +91,8 @@ def linked(text: str, source: Path) -> str:
 def stage_docs() -> None:
     """Every page and picture of docs, and those from above it."""
     for file in sorted((ROOT / "docs").rglob("*")):
+        if file.is_relative_to(DECISIONS):
+            continue
         if file.suffix == ".md":
             put(file.relative_to(ROOT / "docs"), linked(file.read_text("utf-8"), file))
         elif file.is_file():
@@ -97,11 +101,6 @@ def stage_docs() -> None:
             shutil.copyfile(file, target)
     for name, place in BROUGHT.items():
         put(Path(place), linked((ROOT / name).read_text("utf-8"), ROOT / name))
-    decisions = sorted((STAGE / "docs" / "decisions").glob("0*.md"))
-    put(
-        Path("decisions/index.md"),
-        "# Decisions\n\n" + "\n".join(f"- [{title_of(each)}]({each.name})" for each in decisions),
-    )
     schema = STAGE / "docs" / "reference" / "study.schema.json"
     schema.write_text(json.dumps(json_schema(), indent=1) + "\n", encoding="utf-8")
     study = STAGE / "docs" / "reference" / "study.md"
@@ -154,10 +153,8 @@ def stage_study(pack: Path) -> Kept:
     put(Path("studies", machine, f"{study}-report.html"), whole)
     first, _, rest = as_markdown(content).partition("\n")
     report = f"**[Open the report]({study}-report.html)**: charts, every trial, the study file.\n"
-    phrase = content.headline.phrase
-    answer = f"{phrase[:1].upper()}{phrase[1:]}. {content.headline.sentence}"
-    put(Path("studies", machine, f"{study}.md"), f"{first}\n\n`{study}` on {machine}. {report}\n{safe(answer)}\n{rest}")
-    return Kept(machine, study, content.title, content.headline.phrase, content.counts)
+    put(Path("studies", machine, f"{study}.md"), f"{first}\n\n`{study}` on {machine}. {report}\n{rest}")
+    return Kept(machine, study, content.question, content.headline.title, content.counts)
 
 
 def settings() -> str:
@@ -190,9 +187,7 @@ def nav() -> str:
     """The folders in the order in which people need them, each with its pages by title."""
     entries = ['{ "Start" = "index.md" }']
     for title, folder in SECTIONS:
-        pages = sorted(
-            (STAGE / "docs" / folder).rglob("*.md"), key=lambda file: (file.name not in ("index.md", "README.md"), file)
-        )
+        pages = sorted((STAGE / "docs" / folder).rglob("*.md"), key=lambda file: (file.name != "index.md", file))
         listed = ", ".join(
             f"{{ {json.dumps(nav_title(file))} = {json.dumps(str(file.relative_to(STAGE / 'docs')))} }}"
             for file in pages

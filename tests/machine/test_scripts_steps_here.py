@@ -20,7 +20,7 @@ from tare_inside import marks
 
 INSIDE = Path(__file__).parents[1] / "unit" / "inside"
 NAMES = ("bare", "docker", "podman", "runc")
-# The loops of the seven scripts in docs/explanation/scripts-tried.md; others run on bare metal, in the unit tests.
+# The loops of the seven scripts in docs/how-to/my-script.md; others run on bare metal, in the unit tests.
 KINDS = ("mnist", "word_language_model", "with_an_optimiser", "dcgan", "nanogpt", "closure")
 pytestmark = pytest.mark.machine("root", *NAMES)
 

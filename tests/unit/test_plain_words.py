@@ -98,8 +98,7 @@ def offences(texts: Iterator[Text]) -> list[str]:
 
 def pages() -> Iterator[Text]:
     files = [*ROOT.glob("*.md"), ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
-    files.remove(ROOT / "docs" / "explanation" / "mutants.md")  # a table of code
-    for name in ("data.md", "python.md"):  # keys and docstrings of the code
+    for name in ("stores-and-json.md", "python.md"):  # keys and docstrings of the code
         files.remove(ROOT / "docs" / "reference" / name)
     files += [*(ROOT / "src" / "tare" / "papers" / "studies").glob("*.yaml")]
     files += [path for path in (ROOT / "tools").iterdir() if path.is_file() and "python" not in _first_line(path)]

@@ -53,7 +53,7 @@ def t_detectable(n: int, alpha: float = ALPHA, *, paired: bool) -> float:
     """Smallest shift that a t test sees with 80 % power, in standard deviations of what it is made of.
 
     Paired: of a block's log-ratio, over n blocks. Unpaired: of a single trial, with n trials a side (the table of
-    docs/explanation/validity.md: 1.80 at n = 6).
+    docs/explanation/verdicts.md: 1.80 at n = 6).
     """
     return _noncentrality(n - 1 if paired else 2 * n - 2, alpha) * math.sqrt((1 if paired else 2) / n)
 

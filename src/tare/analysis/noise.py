@@ -25,7 +25,7 @@ from tare.records.model import Record, grouped, is_usable
 
 DRIFT_SHARE = 0.02  # block to block, beyond what the trials' own noise explains
 DRIFT_FACTOR = 2.0
-LOUD_SHARE = 0.10  # validity.md: standard deviation over mean that calls for a warning
+LOUD_SHARE = 0.10  # standard deviation over mean that calls for a warning
 
 
 @dataclass(frozen=True)

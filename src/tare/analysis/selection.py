@@ -157,7 +157,7 @@ TAIL, SHORT_TAIL = Role.STEP_TAIL.metric, Role.STEP_SHORT_TAIL.metric
 FIRST_TOKEN, GOODPUT, GOAL_RATE = Role.FIRST_TOKEN.metric, Role.GOODPUT.metric, Role.GOAL_RATE.metric
 WHOLE, COVERED, AT_ONCE = Role.OUTSIDE.metric, Role.IN_STEPS.metric, Role.AT_ONCE.metric
 RUN = Role.WHOLE_RUN.metric
-APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/validity.md)
+APART = "epoch0_"  # epoch 0 is measured and kept apart, and is never the headline (docs/explanation/verdicts.md)
 EACH_DEVICE_ONCE = Ruling(
     "compare.each-device-once",
     "note",

@@ -55,7 +55,7 @@ def noisy(of: Sequence[str] = ()) -> str:
     which = f" of {'; '.join(of)}" if of else ""
     return (
         f"the noise of this machine hides the answer{which}: `--cpu-time` judges what it leaves alone. "
-        "See docs/how-to/measure-on-a-noisy-machine.md."
+        "See docs/how-to/noisy-machine.md."
     )
 
 

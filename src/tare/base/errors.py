@@ -30,7 +30,7 @@ from zlib import error as ZlibError  # noqa: N812
 
 from tare.base.rulings import Ruling
 
-EXIT_CODES = {  # a contract: docs/reference/promises.md; each has a test in tests/unit/cli/test_promises.py
+EXIT_CODES = {  # a contract: docs/reference/codes.md; each has a test in tests/unit/cli/test_promises.py
     0: "success",
     1: "trial or check failed",
     2: "wrong input",

@@ -122,7 +122,7 @@ def _workloads_text() -> str:
         if hasattr(network, "PAPER_FLOPS"):
             said = (
                 f"The papers say {_short(network.PAPER_FLOPS)} for {network.TITLE}; it is {_short(network.FLOPS)} "
-                "counted as they count the others (docs/reference/workloads.md)."
+                "counted as they count the others (docs/reference/parts.md)."
             )
             lines += ["", *wrap(said, width())]
     lines += [

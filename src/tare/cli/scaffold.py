@@ -346,7 +346,7 @@ class Result:
     compact: bool = False  # JSON without indent, which is five times quicker
 
 
-JSON_VERSION = 1  # `schema_version` of every --json; docs/reference/promises.md says when it changes
+JSON_VERSION = 1  # `schema_version` of every --json; docs/reference/stores-and-json.md says when it changes
 
 
 def print_json(data: Mapping[str, Any], *, compact: bool = False) -> None:
@@ -475,7 +475,7 @@ def _packs_once(source: Path | Sequence[Path]) -> AbstractContextManager[None]:
 def numpy_on_one_thread() -> None:
     """Import numpy so that its algebra stays in this thread; what is started later inherits nothing of that.
 
-    Our matrices are small: its other threads would only wait for work, and do so by spinning (costs.md).
+    Our matrices are small: its other threads would only wait for work, and do so by spinning.
     """
     if "numpy" in sys.modules or _POOL in os.environ:
         return

@@ -142,7 +142,7 @@ class Measured:
         return doubts
 
     def as_json(self, abouts: Mapping[str, str]) -> dict[str, Any]:
-        """What is known of it, for the record (validity.md M33)."""
+        """What is known of it, for the record."""
         found = self.amount
         reported: dict[str, Any] = {
             "scope": self.source.scope,

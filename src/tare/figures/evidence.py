@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """Every threshold of the verdict: defaults from the rules M19-M32 in docs/explanation/validity.md.
+    """Every threshold of the verdict: docs/explanation/verdicts.md lists what they decide.
 
     The version is stored with each record, so that a later change of a threshold is visible in old results.
     """

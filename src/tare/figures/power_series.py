@@ -326,7 +326,7 @@ SCOPES: Mapping[str, str] = {
     "power_rails": "the module",
     "power_rapl": "the CPU packages",
 }
-# The time over which a sensor averages where its channel does not say so (validity.md M34-M36).
+# The time over which a sensor averages where its channel does not say so.
 SENSOR_WINDOW_S: Mapping[str, float] = {"external": 1.0, "power_rails": 0.1, "power_rapl": 0.001, "gpu": 0.1}
 _AVERAGE_FIELD_S = 1.0  # NVML's average power field
 

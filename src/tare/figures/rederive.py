@@ -1,6 +1,6 @@
 """A sealed trial's figures made again from its marks, readings and trace tables, by the functions that made them.
 
-What is not a figure, or has nothing beneath it, is taken as it was recorded: docs/how-to/verify-results.md lists it.
+What is not a figure, or has nothing beneath it, is taken as it was recorded: docs/how-to/recover.md lists it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A whole run taken apart: what passes before the first step, beside the steps, and after the last.
 
-Each is a figure of its own, where there are marks to tell it (docs/explanation/definitions.md):
+Each is a figure of its own, where there are marks to tell it (docs/reference/metrics.md):
 
     platform_open_s   the platforms made ready, as tare saw it from outside
     interpreter_s     from the launcher's start until Python runs the first line
@@ -37,7 +37,7 @@ from tare.records.model import LATER_STEPS, LONG_STEPS, LONGEST_STEPS
 
 Durations = npt.NDArray[np.float64]
 
-ENOUGH_FOR_P90 = 100  # steps; a higher percentile needs far more of them (validity.md M15)
+ENOUGH_FOR_P90 = 100  # steps; a higher percentile needs far more of them
 ENOUGH_FOR_P99 = 1000  # as requests to a quick network may have
 WARM_UP_SHARE = 0.1  # of the steps, where the workload marks no epochs
 MOST_WARM_UP_SHARE = 0.5  # so many steps may be kept apart for a profiler's sake; behind that they are only left out

@@ -75,7 +75,7 @@ class Record:
 
     @property
     def traced(self) -> bool:
-        """Whether a tracer ran beside it: then its times are not compared (docs/explanation/validity.md)."""
+        """Whether a tracer ran beside it: then its times are not compared (docs/explanation/verdicts.md)."""
         return "traced" in self.facts
 
     @property

@@ -78,7 +78,7 @@ def _given(**keys: Json) -> dict[str, Json]:
 
 
 SEVERAL_REPEATS = 8  # of several comparisons: the fewest whose corrected interval ranks can reach
-ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (docs/explanation/validity.md)
+ENOUGH_REPEATS = 6  # the fewest that have a 95 % interval of the median (docs/explanation/verdicts.md)
 MOST_REPEATS = 20  # with a stop rule that names no cap
 MOST_BLOCKS = 1_000_000  # so that everything which is counted from it stays a number
 DEFAULT_MARGIN = 0.05

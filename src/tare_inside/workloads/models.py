@@ -29,7 +29,7 @@ class LeNet5(_Images):
     CLASSES = 10
     PARAMS = 61706
     FLOPS = 423038
-    PAPER_FLOPS = 4400000  # of another LeNet-5, with 431,080 parameters: see docs/reference/workloads.md
+    PAPER_FLOPS = 4400000  # of another LeNet-5, with 431,080 parameters: see docs/reference/parts.md
 
     @staticmethod
     def build(classes=CLASSES, scale=1.0):

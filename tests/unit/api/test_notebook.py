@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 REPOSITORY = Path(__file__).parents[3]
-FILE = REPOSITORY / "docs" / "how-to" / "notebook.ipynb"
+FILE = REPOSITORY / "docs" / "examples" / "notebook.ipynb"
 
 
 def run(source: str, names: dict[str, Any]) -> str:

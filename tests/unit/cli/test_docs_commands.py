@@ -1,4 +1,6 @@
-"""Every command in the docs exists: its verbs, and the options that it is given."""
+"""Every command in the docs exists: its verbs, and the options that it is given. Those of README, tutorial, how-tos and
+papers are run here; a block marked `<!-- needs: engine -->` needs what no test here has, and its commands are parsed.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,15 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from tare.cli import tare
 from tare.cli.show import Show
 
 ROOT = Path(__file__).parents[3]
+_BLOCK = re.compile(
+    r"(?:<!-- needs: (?P<needs>\w+) -->\n *)?(?P<block>```(?:sh|console)\n.*?^ *```)", re.MULTILINE | re.DOTALL
+)
 _FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 _IN_A_LINE = re.compile(r"`((?:sudo )?tare [^`]+)`")
 _IN_A_BLOCK = re.compile(r"^ *(?:\$ )?(?:sudo )?((?:\.venv/bin/)?tare (?:.*\\\n)*.*)$", re.MULTILINE)
@@ -68,6 +74,10 @@ def _is_plain(word: str) -> bool:
     return re.fullmatch(r"[a-z][a-z_-]*[,.;]?", word) is not None
 
 
+def _in(folder: str) -> list[Path]:
+    return sorted((ROOT / "docs" / folder).glob("*.md"))
+
+
 def pages() -> list[Path]:
     return [*ROOT.glob("*.md"), *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -82,6 +92,70 @@ def test_commands_of_a_page_exist(page):
     assert not wrong, "\n".join(wrong)
 
 
+STEPS = [ROOT / "README.md", *(page for name in ("tutorial", "how-to", "papers") for page in _in(name))]
+# What a block may need: an engine or root to start containers, hardware, other machines, or files of the reader's own.
+NEEDS = ("engine", "root", "gpu", "board", "sensor", "device", "fleet", "slurm", "server", "disk", "files", "store")
+
+
+def steps(page: Path) -> Iterator[tuple[str, str]]:
+    """Each command of a page's blocks, with what its block needs, or nothing."""
+    for block in _BLOCK.finditer(page.read_text()):
+        for found in _IN_A_BLOCK.finditer(block["block"]):
+            yield block["needs"] or "", " ".join(re.split(r" #| &$|\\\n", found[1].replace("\\\n", " "))[0].split())
+
+
+COMMANDS = [(page.relative_to(ROOT).as_posix(), needs, words) for page in STEPS for needs, words in steps(page)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader of the docs stands: in a clone, with results of their own."""
+    made = tmp_path_factory.mktemp("clone")
+    for name in ("studies-results", "tests"):
+        (made / name).symlink_to(ROOT / name)
+    for name in ("monday", "today"):
+        (made / "out" / name).mkdir(parents=True)
+        (made / "out" / name / "store.json").touch()
+    return made
+
+
+@pytest.mark.parametrize(("page", "needs", "words"), COMMANDS)
+def test_a_command_of_a_page_works(
+    page: str, needs: str, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    _, *given = shlex.split(words)
+    if needs:
+        assert needs in NEEDS
+        parse(given)
+        return
+    done = CliRunner().invoke(tare, given)
+    assert done.exit_code == 0, f"{page}: {words}\n{done.output}\n{done.exception!r}"
+
+
+def parse(words: list[str]) -> None:
+    """UsageError where this is no command line; files of the reader's own need not be here."""
+    found: click.Command = tare
+    context = click.Context(tare, info_name="tare")
+    while isinstance(found, click.Group):
+        name, below, words = found.resolve_command(context, words)
+        assert below is not None
+        found = below
+        if isinstance(found, click.Group):
+            context = click.Context(found, info_name=name, parent=context)
+    try:
+        found.make_context(name, list(words), parent=context)
+    except click.BadParameter as error:
+        if not error.message.endswith("does not exist."):
+            raise
+
+
+@pytest.mark.parametrize("words", ["compare out --margin 500%", "weigh --port many", "report", "device clear"])
+def test_a_command_line_that_is_wrong_is_found(words: str) -> None:
+    with pytest.raises(click.UsageError):
+        parse(words.split())
+
+
 @pytest.mark.parametrize(
     ("command", "why"),
     [
@@ -90,6 +164,7 @@ def test_commands_of_a_page_exist(page):
         ("tare device image build | check", None),
         ("tare energy out", "no verb 'energy' in `tare`"),
         ("tare show out energy --step x", "`tare show STORE energy` has no option --step"),
+        ("tare store power out", "no verb 'power' in `tare store`"),
         ("tare compare out --metrics step_s", "`tare compare` has no option --metrics"),
     ],
 )

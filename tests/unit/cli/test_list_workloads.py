@@ -149,11 +149,3 @@ def test_the_list_needs_no_torch() -> None:
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(json.loads(done.stdout)["workloads"]) == len(PRESETS)
-
-
-@every_preset
-def test_the_reference_page_has_a_line_for_each(preset: Preset) -> None:
-    page = Path(__file__).parents[3] / "docs" / "reference" / "workloads.md"
-    (line,) = [line for line in page.read_text().splitlines() if line.startswith(f"| `{preset.name}` |")]
-    assert f"| {preset.mode} |" in line
-    assert f"| {preset.data} | {preset.described()['params']:,} |" in line

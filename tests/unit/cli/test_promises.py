@@ -1,4 +1,4 @@
-"""What docs/reference/promises.md says scripts may rely on: JSON with a version, exit codes, no network."""
+"""What docs/reference/stores-and-json.md says scripts may rely on: JSON with a version, exit codes, no network."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def errors_of_ours(base: type[TareError] = TareError) -> list[type[TareError]]:
 
 def test_every_error_has_a_code_of_the_contract() -> None:
     assert {each.exit_code for each in errors_of_ours()} <= {*EXIT_CODES}
-    page = (REFERENCE / "promises.md").read_text()
+    page = (REFERENCE / "codes.md").read_text()
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == [*EXIT_CODES]
 
 

@@ -156,7 +156,7 @@ def test_every_attempt_is_a_run_and_the_last_has_the_verdicts(runs: list[Run]) -
 def test_mlflow_gets_each_run_once_and_the_report(
     runs: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The calls, with a stand-in for the library; docs/how-to/report-and-dashboard.md says what was run for real."""
+    """The calls, with a stand-in for the library; docs/how-to/report.md says what was run for real."""
     seen: list[tuple[str, Any]] = []
 
     class Client:

@@ -1,4 +1,4 @@
-"""A store in other tools, by the lines that docs/reference/data.md has for them."""
+"""A store in other tools, by the lines that docs/reference/stores-and-json.md has for them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tare.records.store import Store
 
 ROOT = Path(__file__).parents[3]
 PACK = ROOT / "studies-results" / "cpu2" / "s4-platforms.tare"
-PAGE = (ROOT / "docs" / "reference" / "data.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "reference" / "stores-and-json.md").read_text("utf-8")
 
 
 def lines_for(tool: str) -> list[str]:

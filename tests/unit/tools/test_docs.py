@@ -1,9 +1,11 @@
-"""Pages of the docs: links lead somewhere, examples load and run."""
+"""Pages of the docs: links lead somewhere, examples load and run, sentences are short."""
 
 from __future__ import annotations
 
 import re
 import runpy
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,39 @@ def lost(page: Path) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert lost(page) == []
+
+
+SITE = [page for page in PAGES if page.is_relative_to(REPOSITORY / "docs") and "decisions" not in page.parts]
+_GENERATED = re.compile(r"(<!-- (?:tare|generated|planted).*?-->).*?<!-- /\w+ -->", re.DOTALL)
+_FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+LONGEST = 40  # words
+
+
+def sentences(text: str) -> Iterator[str]:
+    """What people wrote: each sentence of a paragraph, of an item of a list, and of a cell of a table."""
+    text = re.sub(r"<!--.*?-->", "", _FENCED.sub("", _GENERATED.sub("", text)), flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    for block in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\.) ?)", text):
+        for cell in block.split("|"):
+            yield from re.split(r"(?<=[.!?:])[*_)]*\s+(?=[A-Z*`\"(\d]|tare\b)", cell.strip())
+
+
+def test_the_site_has_the_pages_that_it_should_have() -> None:
+    folders = Counter(page.parent.name for page in SITE)
+    assert folders == {"tutorial": 1, "how-to": 16, "reference": 8, "explanation": 4, "papers": 6}
+
+
+@pytest.mark.parametrize("page", [REPOSITORY / "README.md", *SITE], ids=lambda page: page.name)
+def test_no_sentence_is_longer_than_forty_words(page: Path) -> None:
+    assert [each for each in sentences(page.read_text("utf-8")) if len(each.split()) > LONGEST] == []
+
+
+def test_a_long_sentence_is_found() -> None:
+    long = " ".join(["word"] * 41)
+    page = f"Short one. {long}\n\n| a | {long} |\n- item\n- {long}\n"
+    printed = f"```\n{long}\n```\n<!-- tare x -->\n{long}\n<!-- /tare -->\n"
+    assert [len(each.split()) > LONGEST for each in sentences(page)].count(True) == 3
+    assert not any(len(each.split()) > LONGEST for each in sentences(printed))
 
 
 STUDIES = [

@@ -1,4 +1,4 @@
-"""The tests that docs/reference/faults.md and security.md name are there; what only `make deep` runs is said there."""
+"""The tests that tests/faults.md and security.md name are there; what only `make deep` runs is said there."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[2]
-PAGES = TESTS.parent / "docs" / "reference"
 _NAMED = re.compile(r"(?P<file>(?:\w+/)*test_\w+\.py)|(?P<end>\))|`(?P<word>[^`]+)`")
 _ROW = re.compile(r"^\| ([A-Z]\d+p?)(?:[-,][^|]*)? \|", re.MULTILINE)
 
 
 def rows(page: str) -> list[tuple[str, str]]:
     """The name of each row and what stands in its last column."""
-    lines = [line for line in (PAGES / page).read_text().splitlines() if _ROW.match(line)]
+    lines = [line for line in (TESTS / page).read_text().splitlines() if _ROW.match(line)]
     return [(line.split("|")[1].strip(), line.rstrip(" |").rpartition("|")[2]) for line in lines]
 
 
@@ -60,7 +59,7 @@ def test_every_test_that_a_table_names_is_there(page: str):
 
 
 def test_what_only_make_deep_runs_is_said_at_the_top():
-    top = re.search(r"\*\*Deep only\*\*.*?\n\n(?!- )", (PAGES / "faults.md").read_text(), re.DOTALL)
+    top = re.search(r"\*\*Deep only\*\*.*?\n\n(?!- )", (TESTS / "faults.md").read_text(), re.DOTALL)
     assert top
     said = set(re.findall(r"\b[A-Z]\d+p?\b", top[0]))
     deep = set()

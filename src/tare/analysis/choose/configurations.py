@@ -39,7 +39,7 @@ class Configuration:
         return np.array([trial.metrics[figure] for trial in self.trials], dtype=np.float64)
 
     def centre(self, figure: str) -> float:
-        """The median over the trials: the trial is the unit (validity.md M1)."""
+        """The median over the trials: the trial is the unit."""
         if len(self.trials) == 1:
             return self.trials[0].metrics[figure]
         return median([trial.metrics[figure] for trial in self.trials])  # numpy costs ten times as much for a few

@@ -8,7 +8,7 @@ and more in the share of the step in which it computes. Energy is power times ti
 law is of time alone, without the constants of power.
 
 Constants are kept as logarithms (or slopes), each with a prior. The priors were set by hand from fits of six networks
-on one H200 (docs/how-to/predict-power-modes.md says what that means for the figures there); they are wide, so that a
+on one H200 (docs/how-to/choose.md says what that means for the figures there); they are wide, so that a
 dozen modes overrule them.
 """
 

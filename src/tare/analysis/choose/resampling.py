@@ -18,7 +18,7 @@ _SEED = 20_240_229  # fixed: the same figures give the same answer, on every mac
 def resampled_centres(found: Sequence[Configuration], figures: Sequence[str], count: int = RESAMPLES) -> Floats:
     """Resamples x configurations x figures: medians over trials drawn with replacement.
 
-    A trial keeps its figures together: time and energy come from the same run (validity.md M10). Where every trial
+    A trial keeps its figures together: time and energy come from the same run. Where every trial
     has a block, the same blocks are drawn for all configurations, so that what moved a whole block moves them all.
     """
     generator = np.random.default_rng(_SEED)

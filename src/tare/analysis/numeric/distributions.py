@@ -1,6 +1,6 @@
 """Tails and quantiles of the normal, Student's t and the fair binomial distribution, one number at a time.
 
-scipy.special has all of these, but its import takes longer than a whole verdict (docs/explanation/costs.md).
+scipy.special has all of these, but its import takes longer than a whole verdict.
 tests/property/test_distributions.py compares each function with it.
 """
 

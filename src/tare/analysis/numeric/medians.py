@@ -15,10 +15,10 @@ from tare.analysis.numeric.distributions import heads_at_most, normal_quantile
 Floats: TypeAlias = NDArray[np.float64]
 
 
-FLOOR = 6  # trials a side: the fewest whose extremes hold the median with 95 % confidence (validity.md)
+FLOOR = 6  # trials a side: the fewest whose extremes hold the median with 95 % confidence
 ALPHA = 0.05
 RESAMPLES = 9_999
-OUTLIER_Z = 14.826  # ten robust standard deviations, in median absolute deviations (docs/explanation/validity.md)
+OUTLIER_Z = 14.826  # ten robust standard deviations, in median absolute deviations (docs/explanation/verdicts.md)
 TIED_SHARE = 0.10  # where most values tie there is no deviation to count in: this far from the median
 NEAR_SHARE = 0.01
 _SEED = 20_240_229  # fixed: the same figures give the same interval, on every machine

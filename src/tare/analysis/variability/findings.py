@@ -221,7 +221,7 @@ def _trial_medians(samples: Sequence[NestedValue]) -> list[NestedValue]:
 
 
 def _first_apart(samples: Sequence[NestedValue]) -> tuple[list[NestedValue], list[NestedValue]]:
-    """Epoch 0 is measured and kept apart (validity.md): the lowest epoch of each trial that has several."""
+    """Epoch 0 is measured and kept apart: the lowest epoch of each trial that has several."""
     later: list[NestedValue] = []
     first: list[NestedValue] = []
     for of_one in _by_trial(samples).values():

@@ -29,7 +29,7 @@ from tare.parts.protocols import Json
 
 _NAME = "tare"  # of the agent's port, and of the share
 _CONNECT_WITHIN_S = 20.0
-EMULATED_SLOWNESS = 45.0  # LeNet-5 under TCG on a Neoverse-N1 (docs/how-to/virtual-machines.md)
+EMULATED_SLOWNESS = 45.0  # LeNet-5 under TCG on a Neoverse-N1 (docs/how-to/platforms.md)
 _SANDBOX = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"
 
 

@@ -1,7 +1,7 @@
 """The clocks of a Jetson, written through the files that its own nvpmodel.conf names.
 
 `jetson.GPU.MAX_FREQ` is the file that the board's configuration calls so. Not run on hardware here: built against
-recorded configurations and fake trees (docs/how-to/power-modes.md).
+recorded configurations and fake trees (docs/how-to/jetson.md).
 """
 
 from __future__ import annotations

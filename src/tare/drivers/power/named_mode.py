@@ -1,6 +1,6 @@
 """The modes that a Jetson itself knows, by `nvpmodel -q` and `nvpmodel -m`.
 
-The mode outlives a reboot, so it is put back after one too. Not run on hardware here (docs/how-to/power-modes.md).
+The mode outlives a reboot, so it is put back after one too. Not run on hardware here (docs/how-to/jetson.md).
 
 NVIDIA's `jetson_clocks`: fixes all clocks at their limits, also those that no configuration names.
 

@@ -3,7 +3,7 @@
 NVML can set a lock on the clocks but cannot say whether there is one. What is known is the clock itself, which stands
 at a lock even when the GPU is idle, and what we locked: that is noted in a file of tare's before it is done
 (`gpu_locks`). A lock that we noted counts for as long as the clock is where it holds it; otherwise clocks are `free`.
-So a lock that somebody else had set before is not seen, and is gone afterwards (docs/how-to/gpu-power.md).
+So a lock that somebody else had set before is not seen, and is gone afterwards (docs/how-to/gpu.md).
 
 With persistence mode off the driver forgets every setting with its last client, so that it is part of each mode.
 

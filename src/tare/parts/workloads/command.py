@@ -132,7 +132,7 @@ class Command(Workload):
     cwd: Path | None = None
     """The folder to run it in; the one that tare was started in by default."""
     env: Annotated[dict[str, str], BeforeValidator(_texts)] = Field(default_factory=dict)
-    """Variables for it, beside yours, all of which it gets but a few (docs/how-to/weigh-my-script.md lists them).
+    """Variables for it, beside yours, all of which it gets but a few (docs/how-to/my-script.md lists them).
 
     The value of one whose name speaks of a secret (HF_TOKEN, AWS_SECRET_ACCESS_KEY) is recorded as a digest."""
     attach: Annotated[Attach, BeforeValidator(_attach)] = "torch"
