@@ -31,6 +31,7 @@ from tare.analysis.choose.fit import fit
 from tare.analysis.choose.law import Array, Law, Rows, coordinates
 from tare.analysis.choose.learning import MOST_FITTED, Lesson, calibrate, lesson, predicted, teachers
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, read_modes
+from tare.analysis.choose.predictions import regression_text, shares_text
 from tare.analysis.choose.regression import (
     PAPER_MODES,
     SOLVER,
@@ -47,7 +48,6 @@ from tare.base.text import safe_text
 from tare.cli.scaffold import NAMES, width
 from tare.records.model import grouped
 from tare.report.columns import sentences, table
-from tare.report.text.choose import notes_lines, regression_text, shares_text
 
 COUNTS = (4, 6, 8, 12)  # measured modes
 SPLITS = 50
@@ -280,7 +280,7 @@ def outcomes_text(modes: ModeTable, outcomes: Sequence[Outcome], designs: Sequen
         lines += ["", *wrap("The same with modes chosen on purpose instead of at random:", width), ""]
         chosen = [[*_outcome_row(outcome)[:3], outcome.design, *_outcome_row(outcome)[3:]] for outcome in designs]
         lines.append(table(chosen, ("workload", "k", "method", "choice", *figures), width))
-    return "\n".join([*lines, *notes_lines(modes, width)])
+    return "\n".join([*lines, *sentences((f"note: {note}" for note in modes.notes), width)])
 
 
 def _interval_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:

@@ -14,7 +14,7 @@ from made_up_modes import CLOCKS, CORES, KINDS, networks, pipeline, write
 from tare.analysis.choose.fit import fit
 from tare.analysis.choose.law import Law, busy_share, coordinates, resources
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, read_modes
-from tare.analysis.choose.predictions import Answer, predict
+from tare.analysis.choose.predictions import Predictions, predict
 from tare.analysis.choose.surface import surface
 
 FEATURES = ("gpu_mhz", "cores")
@@ -31,7 +31,7 @@ def table_of(rows: list[tuple[str, int, int, float, float]], measured: set[int])
     return ModeTable(Path("made up"), Columns(FEATURES, "ms", "joules"), (workload,), ())
 
 
-def only(table: ModeTable) -> Answer:
+def only(table: ModeTable) -> Predictions:
     (answer,) = predict(table, count_next=0)
     return answer
 

@@ -74,6 +74,11 @@ def effect_shown(contrast: Comparison, of: str) -> Shown | None:
     return Shown(EFFECT, estimate, of, signed=True)
 
 
+def share_shown(estimate: Estimate, of: str) -> Shown:
+    """A difference as a share; without an interval where there are too few trials for one."""
+    return Shown(EFFECT, estimate if estimate.low is not None else estimate.value, of, signed=True)
+
+
 def sentence_text(sentence: Sentence) -> str:
     """A sentence of plain text may be a `str`."""
     return "".join(map(str, sentence))

@@ -221,6 +221,28 @@ def _shares(cells: Iterable[object]) -> frozenset[tuple[object, Fraction]]:
     return frozenset((value, Fraction(n, counts.total())) for value, n in counts.items())
 
 
+def per_sample_rows(
+    rows: Sequence[TrialRow], figures: Sequence[str]
+) -> tuple[list[TrialRow], tuple[str, ...], list[str]]:
+    """Figures of a step as those of a sample, where the configurations of a group differ in the samples of a step.
+
+    Rows, figures and notes; all as they were where the samples of a step are not known, or where nothing differs.
+    """
+    groups = grouped(rows, lambda row: row.group).values()
+    unlike = {name: values for its in groups for name, values in unlike_work(row.settings for row in its).items()}
+    names = {figure: per_sample(figure) for figure in figures if is_per_step(figure)}
+    counts = [samples_of(row.settings) for row in rows]
+    if not unlike or not names or not all(names.values()) or not is_counted(unlike) or not all(counts):
+        return list(rows), tuple(figures), []
+    made = [
+        replace(row, metrics={**row.metrics, **{str(name): row.metrics[figure] / (count or 1.0)
+                                                for figure, name in names.items() if figure in row.metrics}})
+        for row, count in zip(rows, counts, strict=True)
+    ]  # fmt: skip
+    notes = [str(per_sample_note(str(name), unlike)) for name in names.values()]
+    return made, tuple(str(names.get(figure, figure)) for figure in figures), notes
+
+
 def need_like_work(rows: Sequence[Any], figures: Sequence[str], source: object, *, per_job: bool = False) -> list[str]:
     """Refuse to choose between configurations by a figure of a step where they do unlike work in it.
 

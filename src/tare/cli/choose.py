@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,9 +30,7 @@ from tare.cli.scaffold import (
 
 if TYPE_CHECKING:
     from tare.analysis.choose.jobs import Limit
-    from tare.analysis.choose.modes import Columns, ModeTable
-    from tare.analysis.choose.predictions import Answer
-    from tare.analysis.model import Estimate
+    from tare.analysis.choose.modes import ModeTable
 
 MOST_INDENTED = 5000  # modes; a longer list is not read by eye
 
@@ -46,7 +44,7 @@ def command() -> None:
 @reads_source()
 @click.option(
     "--minimise", type=NAMES, default=("time", "energy"), show_default="time,energy",
-    help="Two figures or more, by column or by word (time, energy, power, cost, latency); less is better.",
+    help="Two figures or more, by column or by word (time, energy, power, cost, latency).",
 )  # fmt: skip
 @settings_option
 @group_option
@@ -68,30 +66,31 @@ def front(
     {COLUMN: {"value", "low", "high", "n", "method"}}, "n", "on_front", "front_share"}], "defaults": [{"point",
     "dominated_by", "loss", "dominated_share"}], "resamples", "notes"}]}; a share that is unknown is null.
     """
-    from tare.analysis.choose.columns import mixed_notes, need_column, need_less_is_better
+    from tare.analysis.choose.columns import mixed_notes, need_column, need_direction
     from tare.analysis.choose.configurations import assignments
-    from tare.analysis.choose.front import front_of_singles, pareto
+    from tare.analysis.choose.front import front_of_singles, fronts_answer, pareto
     from tare.analysis.choose.standing import order_note
     from tare.analysis.observations import columns_of, observations, unit_in
     from tare.analysis.resources.energy import need_energy
     from tare.analysis.tables.table import numeric_columns
-    from tare.analysis.work import need_like_work
+    from tare.analysis.work import need_like_work, per_sample_rows
     from tare.records.schema import is_store
-    from tare.report.text.choose import fronts_text
+    from tare.report.sections import answer_text
 
     numbers = numeric_columns(source)
     known = list(numbers or columns_of(source))
     if is_store(source):
         need_energy(minimise, known, source)
     figures = tuple(need_column(word, known, "--minimise", source).name for word in minimise)
-    need_less_is_better(figures, source)
+    need_direction(figures, source)
     fronts = None
     if settings and not (group or order or defaults or is_store(source)):
         fronts = front_of_singles(source, settings, figures, numbers)
     if fronts is None:
         rows = observations(source, settings=settings, values=figures, group=group)
         say_notes(mixed_notes(source, settings, group))
-        say_notes(need_like_work(rows, figures, source))
+        rows, figures, notes = per_sample_rows(rows, figures)
+        say_notes([*notes, *need_like_work(rows, figures, source)])
         fronts = pareto(rows, figures, defaults=[assignments(each) for each in defaults], source=source)
         if doubt := order_note(source, rows, order):
             say_notes([doubt])
@@ -99,7 +98,8 @@ def front(
                 replace(each, defaults=tuple(today.without_sure_word() for today in each.defaults)) for each in fronts
             ]
     return Result(
-        lambda: {"fronts": [each.as_json() for each in fronts]}, lambda: fronts_text(fronts, width(), unit_in(source))
+        lambda: {"fronts": [each.as_json() for each in fronts]},
+        lambda: answer_text(fronts_answer(fronts, unit_in(source)), width()),
     )
 
 
@@ -168,16 +168,16 @@ def predict(
 def _predict(
     table: ModeTable, method: str, measured: int | None, at: list[dict[str, float]], count_next: int
 ) -> Result:
-    from tare.analysis.choose.predictions import METHODS, predict
+    from tare.analysis.choose.predictions import METHODS, predict, predictions_answer
     from tare.analysis.choose.surface import LEVEL
-    from tare.report.text.choose import answers_text
+    from tare.report.sections import answer_text
 
     methods = METHODS if method == "all" else (method,)
     answers = predict(table, methods, measured=measured, at=at, count_next=count_next)
     return Result(
-        lambda: {"predictions": [_answer_json(table.columns, answer) for answer in answers], "level": LEVEL,
+        lambda: {"predictions": [each.as_json(table.columns.features) for each in answers], "level": LEVEL,
                  "units": table.columns.names, "notes": table.notes},
-        lambda: answers_text(table, answers, width()),
+        lambda: answer_text(predictions_answer(table, answers), width()),
         compact=sum(len(answer.predictions) for answer in answers) > MOST_INDENTED,
     )  # fmt: skip
 
@@ -185,14 +185,14 @@ def _predict(
 def _overhead(
     source: Path, features: tuple[str, ...], time: str, against: str, group: str | None, at: list[dict[str, float]]
 ) -> Result:
-    from tare.analysis.choose.overhead import overheads
+    from tare.analysis.choose.overhead import overheads, overheads_answer
     from tare.analysis.choose.surface import LEVEL
-    from tare.report.text.choose import overheads_text
+    from tare.report.sections import answer_text
 
     found = overheads(source, features, time, against, group=group, at=at)
     return Result(
         lambda: {"overheads": [{**asdict(each), "formula": each.formula} for each in found], "level": LEVEL},
-        lambda: overheads_text(found, width()),
+        lambda: answer_text(overheads_answer(found), width()),
     )
 
 
@@ -207,41 +207,6 @@ def _mode(written: str, features: tuple[str, ...]) -> dict[str, float]:
             raise StudyError(f"--at {written!r}: {value!r} is not a finite number.")
         found[name] = value
     return found
-
-
-def _answer_json(columns: Columns, answer: Answer) -> dict[str, Any]:
-    def named(mode: tuple[float, ...]) -> dict[str, float]:
-        return dict(zip(columns.features, mode, strict=True))
-
-    regression = answer.regression
-    return {
-        "group": answer.group,
-        "method": answer.method,
-        "measured": [named(mode) for mode in answer.measured],
-        "modes": [
-            {"mode": named(each.mode), **{name: _ends(value) for name, value in each.figures.items()},
-             "measured": each.measured}
-            for each in answer.predictions
-        ],
-        "next": [{"mode": named(each.mode), "removes": each.removes} for each in answer.next],
-        "stages": answer.stages,
-        "taught_by": answer.taught_by,
-        "errors": answer.errors,
-        "expected_errors": answer.expected,
-        "rank": int(regression.rank) if regression else None,
-        "unknowns": regression.unknowns if regression else None,
-        "condition": _finite(float(regression.condition)) if regression else None,
-    }  # fmt: skip
-
-
-def _ends(estimate: Estimate) -> dict[str, float]:
-    if estimate.low is None or estimate.high is None:
-        return {"value": estimate.value}
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
-
-
-def _finite(number: float | None) -> float | None:
-    return number if number is not None and math.isfinite(number) else None
 
 
 @command.command("recommend")
@@ -311,12 +276,13 @@ def recommend(
     from tare.analysis.choose.jobs import Job, job_observations, word_for
     from tare.analysis.choose.offers import predictions
     from tare.analysis.choose.recommend import recommend as recommendations
+    from tare.analysis.choose.recommend import recommendations_answer
     from tare.analysis.choose.standing import order_note
     from tare.analysis.observations import columns_of
     from tare.analysis.resources.energy import need_energy
     from tare.analysis.work import need_like_work
     from tare.records.schema import is_store
-    from tare.report.text.choose import recommendations_text
+    from tare.report.sections import answer_text
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     known = columns_of(source)
@@ -336,7 +302,7 @@ def recommend(
     )
     if is_store(source):
         need_energy([asked, *(limit.figure for limit in limits)], [*known, *columns], source)
-    need_less_is_better([asked], source)
+    need_less_is_better(asked, source)
     times = _times(source, steps, epochs, samples)
     job = Job(word_for(asked, known, columns), limits, times, samples, price, columns)
     rows = job_observations(source, job, settings=settings, group=group)
@@ -356,7 +322,8 @@ def recommend(
         say_notes([doubt])
         found = [replace(each, verdict=each.verdict and "cannot_tell", practices=()) for each in found]
     return Result(
-        lambda: {"recommendations": [each.as_json() for each in found]}, lambda: recommendations_text(found, width())
+        lambda: {"recommendations": [each.as_json() for each in found]},
+        lambda: answer_text(recommendations_answer(found), width()),
     )
 
 

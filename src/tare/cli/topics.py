@@ -79,9 +79,10 @@ def variability(
     "deviation"}], "target", "plans": [{"trials", "epochs", "half_width"}], "cheapest", "notes"}; shares.
     """
     from tare.analysis.variability.findings import variability as variation
+    from tare.analysis.variability.findings import variability_answer
     from tare.analysis.variability.samples import store_samples, table_samples
     from tare.records.schema import is_store
-    from tare.report.text.analyse import variability_text
+    from tare.report.sections import answer_text
 
     if is_store(source):
         need(not (epoch or trial or device or day), "--epoch, --trial, --device and --day are for tables.")
@@ -94,7 +95,7 @@ def variability(
             source, figure, settings=settings or (), epoch=epoch, trial=trial, device=device, day=day
         )
     found = variation(samples, figure, target=half_width, keep_first=keep_first)
-    return Result(found.as_json, lambda: variability_text(found, width()))
+    return Result(found.as_json, lambda: answer_text(variability_answer(found), width()))
 
 
 @click.command("pipeline", cls=Verb)

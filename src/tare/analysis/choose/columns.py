@@ -55,11 +55,29 @@ def column_for(word: str, known: Sequence[str]) -> Column | None:
     return None if found is None else Column(found, base_factor(found))
 
 
-def need_less_is_better(figures: Iterable[str], source: Path) -> None:
-    """Refuse to minimise what is better when it is more: the slowest would win."""
+def is_better_higher(name: str) -> bool:
+    """Whether more of a figure is better, as declared or as its name says; a name that does not say is minimised."""
+    direction = direction_of(name)
+    return direction.rises and direction.settled
+
+
+def need_direction(figures: Iterable[str], source: Path) -> None:
+    """Refuse figures of which more is neither better nor worse."""
     for name in figures:
-        if (direction := direction_of(name)).rises and direction.settled:
-            raise StudyError(f"{source}: {name}: {direction}, so it is not minimised. Name the time of the same work.")
+        if direction_of(name).source == "neutral":
+            raise StudyError(
+                f"{source}: {name}: more of it is neither better nor worse, so no configuration is the best by it. "
+                "Name a time, an energy, or another figure with a direction."
+            )
+
+
+def need_less_is_better(figure: str, source: Path) -> None:
+    """Refuse to minimise what is better when it is more: the slowest would win."""
+    need_direction([figure], source)
+    if is_better_higher(figure):
+        raise StudyError(
+            f"{source}: {figure}: {direction_of(figure)}, so it is not minimised. Name the time of the same work."
+        )
 
 
 def need_column(word: str, known: Sequence[str], option: str, source: Path) -> Column:

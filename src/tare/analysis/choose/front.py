@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
@@ -12,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from tare.analysis.choose.columns import is_better_higher
 from tare.analysis.choose.configurations import (
     Configuration,
     centres,
@@ -19,16 +21,23 @@ from tare.analysis.choose.configurations import (
     copied_rows,
     default_among,
     names_work,
+    setting_text,
+    settings_words,
 )
 from tare.analysis.choose.pareto import Flags, could_be_on_front, dominates, on_front
 from tare.analysis.choose.resampling import affordable, resampled_centres
 from tare.analysis.choose.standing import Place, contrast, default_against, told_apart
+from tare.analysis.labels import name_words
 from tare.analysis.model import Estimate
 from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
 from tare.analysis.observations import Setting
-from tare.analysis.tables.table import Table, read_table
+from tare.analysis.sections import Answer, Column, Note, Section, Sentence, Shown, Table, share_shown
+from tare.analysis.tables.table import Table as SourceTable
+from tare.analysis.tables.table import read_table
 from tare.analysis.work import unlike_work
+from tare.base.declare import STEP
 from tare.base.errors import StudyError
+from tare.base.text import metric_name, safe_text
 from tare.records.model import TrialRow, grouped
 
 SEEN = 0.05  # of the resamples: below this a configuration is not listed
@@ -85,9 +94,10 @@ def pareto(
     defaults: Sequence[Mapping[str, Setting]] = (),
     source: Path | str = "",
 ) -> list[Front]:
-    """The front of each group; every figure in `minimised` is better when it is lower."""
+    """The front of each group. A figure that is better higher counts by its inverse, so that less is better of all."""
     if len(set(minimised)) < 2:
         raise StudyError("A front needs two figures or more, such as --minimise time,energy.")
+    rows, costs, rising = _with_costs(rows, minimised, source)
     rows, found, apart = configurations_of_jobs(rows, minimised, source)
     dropped = len(rows) - sum(each.n for each in found)
     missing = (f"{dropped} of {len(rows)} rows lack one of the figures and are left out.",) if dropped else ()
@@ -96,19 +106,40 @@ def pareto(
         every = found if apart else each  # where a user grouped them, each group has the default
         asked = [default_among(each, every, wanted, source) for wanted in defaults]
         today = [one for one in asked if one is not None]
-        made.append(_front(group, each, tuple(minimised), today, (*missing, *apart)))
+        made.append(_front(group, each, costs, today, (*missing, *apart, *rising)))
     return made
 
 
+def _with_costs(
+    rows: Sequence[TrialRow], figures: Sequence[str], source: Path | str
+) -> tuple[Sequence[TrialRow], dict[str, str], tuple[str, ...]]:
+    """The rows, the name under which each figure is better lower, and a note on those that are better higher."""
+    inverse = {name: f"1/{name}" for name in figures if is_better_higher(name)}
+    for row, name in ((row, name) for row in rows for name in inverse):
+        if row.metrics.get(name, 1.0) <= 0:
+            raise StudyError(f"{source}, {row.trial}: {name} is {row.metrics[name]:g}; it must be more than zero.")
+    if inverse:
+        rows = [
+            replace(row, metrics={**row.metrics, **{new: 1 / row.metrics[name] for name, new in inverse.items()
+                                                    if name in row.metrics}})
+            for row in rows
+        ]  # fmt: skip
+    notes = tuple(f"{name}: higher is better, so the front has its highest values." for name in inverse)
+    return rows, {name: inverse.get(name, name) for name in figures}, notes
+
+
 def front_of_singles(
-    table: Path | Table, settings: Sequence[str], minimised: Sequence[str], numbers: Mapping[str, Floats] | None = None
+    table: Path | SourceTable,
+    settings: Sequence[str],
+    minimised: Sequence[str],
+    numbers: Mapping[str, Floats] | None = None,
 ) -> list[Front] | None:
     """The front of a table whose rows each have settings of their own, by whole columns; None for any other table.
 
     What is said of a row that is not on the front is only that it is one more: most of a long table is not looked at.
     `numbers`: columns that were read as numbers already.
     """
-    if len(set(minimised)) < 2 or any(map(names_work, settings)):
+    if len(set(minimised)) < 2 or any(map(names_work, settings)) or any(map(is_better_higher, minimised)):
         return None
     if unlike_work(dict.fromkeys(settings, level) for level in (0.0, 1.0)):
         return None
@@ -176,29 +207,33 @@ class _Drawn:
 def _front(
     group: str | None,
     found: Sequence[Configuration],
-    minimised: tuple[str, ...],
+    costs: Mapping[str, str],
     defaults: Sequence[Configuration],
-    missing: tuple[str, ...],
+    notes: tuple[str, ...],
 ) -> Front:
-    where = centres(found, minimised)
+    """`costs`: figure -> the name under which it is better lower."""
+    lower = tuple(costs.values())
+    where = centres(found, lower)
     flags = on_front(where)
     wanted = set(map(id, defaults))
     asked = [place for place, each in enumerate(found) if id(each) in wanted]
-    drawn = _draw(found, minimised, asked)
+    drawn = _draw(found, lower, asked)
     shares = [drawn.share(place, each.n) for place, each in enumerate(found)] if drawn.count else [None] * len(found)
     shown = [place for place in range(len(found)) if flags[place] or (shares[place] or 0.0) >= SEEN]
     shown.sort(key=lambda place: (*where[place], found[place].label))
-    points = {place: _point(found[place], minimised, bool(flags[place]), shares[place]) for place in {*shown, *asked}}
+    points = {
+        place: _point(found[place], tuple(costs), bool(flags[place]), shares[place]) for place in {*shown, *asked}
+    }
     if drawn.count:
-        points |= _with_likes(points, found, shown, minimised)
+        points |= _with_likes(points, found, shown, lower)
     return Front(
         group,
-        minimised,
+        tuple(costs),
         len(found),
         tuple(points[place] for place in shown),
-        tuple(_default(place, points, where, flags, drawn, minimised, found) for place in asked),
+        tuple(_default(place, points, where, flags, drawn, costs, found) for place in asked),
         drawn.count,
-        (*missing, *_doubts(found, drawn), *copied_rows(found, minimised)),
+        (*notes, *_doubts(found, drawn), *copied_rows(found, lower)),
     )
 
 
@@ -249,12 +284,12 @@ def _default(
     where: Floats,
     flags: Flags,
     drawn: _Drawn,
-    minimised: Sequence[str],
+    costs: Mapping[str, str],
     found: Sequence[Configuration],
 ) -> Default:
     unknown = points[place].n < 2 or not drawn.count
     share = None if unknown else float(1 - drawn.flags[:, drawn.columns[place]].mean())
-    judged = default_against(found[place], found, minimised)
+    judged = default_against(found[place], found, tuple(costs.values()))
     ahead = [int(other) for other in np.flatnonzero(flags) if dominates(where[other], where[place])]
     if judged.winner is not None:
         winner = next(other for other, each in enumerate(found) if each is judged.winner)
@@ -262,13 +297,13 @@ def _default(
         winner = min(ahead, key=lambda other: float(np.prod(_ratio(where[other], where[place]))))
     else:
         return Default(points[place], judged.word, None, None, {}, share)
-    tries = (len(found) - 1) * len(minimised)
+    tries = (len(found) - 1) * len(costs)
     loss = {
         figure: contrast(found[place], found[winner], figure, tries).estimate
-        for axis, figure in enumerate(minimised)
+        for axis, figure in enumerate(costs)
         if where[winner, axis] > 0  # more than nothing is no share
     }
-    point = points.get(winner) or _point(found[winner], minimised, bool(flags[winner]), None)
+    point = points.get(winner) or _point(found[winner], tuple(costs), bool(flags[winner]), None)
     sure = judged.winner is not None
     return Default(points[place], judged.word, point if sure else None, None if sure else point, loss, share)
 
@@ -290,3 +325,75 @@ def _doubts(found: Sequence[Configuration], drawn: _Drawn) -> tuple[str, ...]:
     if any(2 <= n < FLOOR for n in counts):
         notes.append(f"Fewer than {FLOOR} trials of a configuration show less than all of its spread: run more.")
     return tuple(notes)
+
+
+_PLACES: Mapping[Place, str] = {
+    "on_front": "on the front: every other is surely worse in a figure",
+    "equivalent": "not beaten by more than 5 %",
+    "cannot_tell": "whether anything beats it is not known",
+}
+
+
+def fronts_answer(fronts: Sequence[Front], unit: str = STEP) -> Answer[Sequence[Front]]:
+    """Each group's front; `unit`: what a step is for people."""
+    counts = [_count(front, unit) for front in fronts]
+    alone = len(fronts) == 1
+    sections: list[Section] = []
+    for place, (front, count) in enumerate(zip(fronts, counts, strict=True), 1):
+        notes = tuple((note,) for note in front.notes)
+        sections.append(Section(f"front-{place}", "" if alone else count, partial(_table, front, unit)))
+        sections.append(Section(f"front-{place}-notes", "", partial(Note, notes)))
+    return Answer((f"{counts[0]}.",) if alone else (), fronts, tuple(sections))
+
+
+def _count(front: Front, unit: str) -> str:
+    title = f"{front.group}: " if front.group is not None else ""
+    figures = " and ".join(metric_name(figure, unit) for figure in front.minimised)
+    on_it = sum(point.on_front for point in front.points)
+    return f"{title}{on_it} of {front.configurations:,} configurations are on the {figures} front"
+
+
+def _table(front: Front, unit: str) -> Table:
+    settings = list(dict.fromkeys(name for point in front.points for name in point.settings))
+    short = [name_words(name) for name in settings]
+    names = [one if short.count(one) == 1 else name for name, one in zip(settings, short, strict=True)]
+    titles = [*names, *front.minimised, "trials", "on the front", "of resamples"]
+    rows = []
+    for point in front.points:
+        name = settings_words(point.settings)
+        share = "unknown" if point.front_share is None else Shown("front_share", point.front_share, name)
+        # A setting that another point has, and this one lacks, stays empty.
+        cells = (setting_text(point.settings.get(setting, "")) for setting in settings)
+        figures = (Shown(figure, point.figures[figure].value, name) for figure in front.minimised)
+        rows.append((*cells, *figures, str(point.n), "yes" if point.on_front else "no", share))
+    notes = (*_likes(front), *(_default_sentence(default, unit) for default in front.defaults))
+    return Table(tuple(Column(safe_text(title)) for title in titles), tuple(rows), notes)
+
+
+def _default_sentence(default: Default, unit: str) -> Sentence:
+    name = settings_words(default.point.settings)
+    if default.dominated_by is not None:
+        standing = f"default {name}: beaten by {settings_words(default.dominated_by.settings)}"
+    elif default.ahead is not None:
+        ahead = settings_words(default.ahead.settings)
+        standing = f"default {name}: {_PLACES[default.word]}; by the medians {ahead} is ahead"
+    else:
+        return (f"default {name}: {_PLACES[default.word]}",)
+    sentence: list[str | Shown] = [standing]
+    for figure, loss in default.loss.items():
+        before = "; the default has " if len(sentence) == 1 else ", "
+        sentence += [before, share_shown(loss, f"{name}, {figure}"), f" {metric_name(figure, unit)}"]
+    return sentence
+
+
+def _likes(front: Front) -> list[Sentence]:
+    """`not distinguishable from a: b; c`, once for each set of points that are all alike, or like the first."""
+    sentences: list[Sentence] = []
+    seen: set[str] = set()
+    for point in front.points:
+        name = settings_words(point.settings)
+        others = [settings_words(each) for each in point.not_told_from]
+        if others and name not in seen:
+            seen |= {name, *others}
+            sentences.append((f"not distinguishable from {name}: {'; '.join(others)}",))
+    return sentences

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +24,10 @@ from tare.analysis.labels import text
 from tare.analysis.model import Estimate
 from tare.analysis.numeric.distributions import t_quantile
 from tare.analysis.observations import NOTHING_USABLE, records_of, table_observations, usable_attempts
+from tare.analysis.sections import EFFECT, Answer, Column, Note, Section, Sentence, Shown, Table, share_shown
 from tare.analysis.tables.table import read_table
 from tare.base.errors import StudyError, unknown_name
+from tare.base.text import count_text
 from tare.records.model import grouped, varied
 from tare.records.schema import is_store
 from tare.records.store import Store
@@ -298,3 +301,43 @@ def _notes(
         shown = "; ".join(", ".join(f"{n}={v:g}" for n, v in zip(features, mode, strict=True)) for mode in beyond)
         told.append(f"{shown}: outside of what was measured, where nothing tests the law.")
     return tuple(told)
+
+
+def overheads_answer(found: Sequence[OverheadLaw]) -> Answer[Sequence[OverheadLaw]]:
+    """Each law of an overhead, with the modes that it rests on."""
+    sections: list[Section] = []
+    for place, law in enumerate(found, 1):
+        sections.append(Section(f"overhead-{place}", _title(law), partial(_table, law)))
+        notes = tuple((note,) for note in law.notes)
+        sections.append(Section(f"overhead-{place}-notes", "", partial(Note, notes)))
+    return Answer((), found, tuple(sections))
+
+
+def _title(law: OverheadLaw) -> str:
+    job = f"{law.job}: " if law.job else ""
+    pairs, modes = count_text(sum(each.pairs for each in law.modes), "pair"), count_text(len(law.modes), "mode")
+    return f"{job}overhead of {law.level} over {law.against}, {modes}, {pairs}: {law.formula}"
+
+
+def _table(law: OverheadLaw) -> Table:
+    interval = f"{LEVEL:.0%} interval".replace("%", " %")
+    columns = (Column("mode"), Column("measured"), Column("pairs"), Column("without it", interval))
+    rows = []
+    for each in law.modes:
+        mode = _mode_text(law, each.mode)
+        left_out = "unknown" if each.left_out is None else share_shown(each.left_out, f"{mode}, left out")
+        rows.append((mode, Shown(EFFECT, each.overhead, mode, signed=True), f"{each.pairs}", left_out))
+    notes: list[Sentence] = []
+    if law.error is not None and law.held is not None:
+        inside, of = law.held
+        points = f"{100 * law.error:.2g} percentage points"
+        notes.append(
+            (f"modes that were left out: off by {points} on average; {inside} of {of} inside their intervals",)
+        )
+    predicted = ((_mode_text(law, mode), estimate) for mode, estimate in law.predictions)
+    notes += [(f"at {mode}: ", share_shown(estimate, f"{mode}, predicted")) for mode, estimate in predicted]
+    return Table(columns, tuple(rows), tuple(notes))
+
+
+def _mode_text(law: OverheadLaw, mode: Mode) -> str:
+    return ", ".join(f"{name}={value:g}" for name, value in zip(law.features, mode, strict=True))

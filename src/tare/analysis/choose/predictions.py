@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -12,10 +14,12 @@ from tare.analysis.choose.designs import Choice, adaptive_choice, next_modes
 from tare.analysis.choose.law import Array, Law, coordinates
 from tare.analysis.choose.learning import FEWEST_MODES, MOST_FITTED, calibrate, lesson, predicted, teachers, thinned
 from tare.analysis.choose.modes import Columns, ModeTable, Workload, grid, mode_of, unmeasured
-from tare.analysis.choose.regression import Regression, energy_at, regress, universal_energy
+from tare.analysis.choose.regression import SOLVER, Regression, energy_at, regress, universal_energy
 from tare.analysis.choose.surface import FIGURES, LEVEL, WIDER
 from tare.analysis.model import Estimate
+from tare.analysis.sections import Answer, Column, Note, Section, Shown, Table
 from tare.base.errors import StudyError
+from tare.base.text import count_text, safe_text
 
 METHODS = ("tare", "linear")
 _Figure = TypeVar("_Figure")
@@ -31,8 +35,8 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one method says of one workload."""
+class Predictions:
+    """What one method predicts of one workload."""
 
     group: str | None
     method: str
@@ -44,6 +48,38 @@ class Answer:
     errors: Mapping[str, float] | None = None  # mean absolute error of the held-out modes, as a share
     regression: Regression | None = None
     expected: Mapping[str, float] | None = None  # the same of modes that were not measured, as it is expected to be
+
+    def as_json(self, features: Sequence[str]) -> dict[str, Any]:
+        """Modes by the names of their features."""
+
+        def named(mode: Sequence[float]) -> dict[str, float]:
+            return dict(zip(features, mode, strict=True))
+
+        known = self.regression
+        return {
+            "group": self.group,
+            "method": self.method,
+            "measured": [named(mode) for mode in self.measured],
+            "modes": [
+                {"mode": named(each.mode), **{name: _ends(value) for name, value in each.figures.items()},
+                 "measured": each.measured}
+                for each in self.predictions
+            ],
+            "next": [{"mode": named(each.mode), "removes": each.removes} for each in self.next],
+            "stages": self.stages,
+            "taught_by": self.taught_by,
+            "errors": self.errors,
+            "expected_errors": self.expected,
+            "rank": int(known.rank) if known else None,
+            "unknowns": known.unknowns if known else None,
+            "condition": float(known.condition) if known and math.isfinite(known.condition) else None,
+        }  # fmt: skip
+
+
+def _ends(estimate: Estimate) -> dict[str, float]:
+    if estimate.low is None or estimate.high is None:
+        return {"value": estimate.value}
+    return {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
 @dataclass(frozen=True)
@@ -67,7 +103,7 @@ def predict(
     measured: int | None = None,
     at: Sequence[Mapping[str, float]] = (),
     count_next: int = 3,
-) -> list[Answer]:
+) -> list[Predictions]:
     """Answers for each workload and method. `measured`: pretend that only so many modes, chosen by us, are known."""
     law = table.law
     tasks = [_task(table, law, workload, measured, at) for workload in table.workloads]
@@ -112,7 +148,7 @@ def _task(
     return _Task(known, workload, wanted, held_out)
 
 
-def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, count_next: int) -> Answer:
+def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, count_next: int) -> Predictions:
     task = tasks[place]
     known = thinned(task.known)
     others = [each.known for each in tasks if each is not task and len(each.known.modes) >= FEWEST_MODES]
@@ -132,7 +168,7 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
     left = (unmeasured(task.known, modes) for modes in (task.whole.modes, task.wanted))
     candidates = np.unique(np.concatenate([*left]), axis=0)
     typical = np.einsum("s,sc->c", fitted.weights[0], fitted.constants[0])
-    return Answer(
+    return Predictions(
         task.whole.name,
         "tare+transfer" if taught else "tare",
         tuple(map(tuple, task.known.modes.tolist())),
@@ -145,7 +181,7 @@ def _by_law(table: ModeTable, law: Law, tasks: Sequence[_Task], place: int, coun
     )
 
 
-def _by_linear(table: ModeTable, tasks: Sequence[_Task], place: int) -> Answer:
+def _by_linear(table: ModeTable, tasks: Sequence[_Task], place: int) -> Predictions:
     task = tasks[place]
     regression = regress(task.known.modes, task.known.time)
     every = [each.known for each in tasks]
@@ -158,7 +194,7 @@ def _by_linear(table: ModeTable, tasks: Sequence[_Task], place: int) -> Answer:
         for mode, of_mode in zip(task.wanted, figures.T, strict=True)
     ]
     measured = tuple(map(tuple, task.known.modes.tolist()))
-    return Answer(
+    return Predictions(
         task.whole.name, "linear", measured, tuple(predictions), errors=_errors(predictions), regression=regression
     )
 
@@ -185,3 +221,70 @@ def _errors(predictions: Sequence[Prediction]) -> dict[str, float] | None:
         return None
     names = pairs[0][0]
     return {name: float(np.mean([abs(found[name].value / was[name] - 1) for found, was in pairs])) for name in names}
+
+
+MOST_ROWS = 60  # of one workload; JSON has all
+
+
+def predictions_answer(modes: ModeTable, found: Sequence[Predictions]) -> Answer[Sequence[Predictions]]:
+    """Each workload's predictions, and what to measure next."""
+    sections = [
+        Section(f"predictions-{place}", _title(each), partial(_table, modes, each))
+        for place, each in enumerate(found, 1)
+    ]
+    notes = Section("predictions-notes", "", partial(Note, tuple((note,) for note in modes.notes)))
+    return Answer((), found, (*sections, notes))
+
+
+def _title(found: Predictions) -> str:
+    who = f"{found.group}, " if found.group is not None else ""
+    return f"{who}by {found.method} from {count_text(len(found.measured), 'measured mode')}"
+
+
+def _table(modes: ModeTable, found: Predictions) -> Table:
+    names = modes.columns.names
+    interval = "" if found.method == "linear" else f"{LEVEL:.0%} interval".replace("%", " %")
+    shown = found.predictions[:MOST_ROWS]
+    rows: list[tuple[str | Shown, ...]] = []
+    for each in shown:
+        mode = [f"{value:g}" for value in each.mode]
+        figures = [Shown(names[figure], estimate, ", ".join(mode)) for figure, estimate in each.figures.items()]
+        rows.append((*mode, *figures))
+    columns = [*map(Column, modes.columns.features), *(Column(safe_text(name), interval) for name in names.values())]
+    left = len(found.predictions) - len(shown)
+    more = [(f"{count_text(left, 'more mode')}: --json has them all.",)] if left else []
+    return Table(tuple(columns), tuple(rows), (*more, *((line,) for line in _sentences(modes, found))))
+
+
+def _sentences(modes: ModeTable, found: Predictions) -> Iterator[str]:
+    if found.taught_by:
+        yield f"Learnt from the modes of {', '.join(found.taught_by)} as well."
+    if found.stages:
+        stages = ", ".join(f"{name} {value:.3g}" for name, value in found.stages.items())
+        yield f"Stages at the highest clocks on the fewest cores, in {modes.columns.time}: {stages}."
+    if found.regression:
+        known = found.regression
+        yield f"Solved by {SOLVER}."
+        yield regression_text(float(known.rank), known.unknowns, float(known.condition))
+    if found.expected:
+        how = "as the other workloads were off" if found.taught_by else "by the uncertainty of the model"
+        yield f"Expected error of a prediction, on average ({how}): {shares_text(found.expected)}."
+    if found.errors:
+        yield f"These modes were measured too; off by, on average: {shares_text(found.errors)}."
+    if found.next:
+        yield "Measure next: " + "; ".join(
+            ", ".join(f"{name} {value:g}" for name, value in zip(modes.columns.features, choice.mode, strict=True))
+            + f" ({100 * choice.removes:.0f} % of the variance that is left)"
+            for choice in found.next
+        )
+
+
+def shares_text(shares: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {100 * value:.1f} %" for name, value in shares.items())
+
+
+def regression_text(rank: float, unknowns: float, condition: float) -> str:
+    undetermined = "So the modes do not determine it; of the many solutions it is the one of least norm."
+    return f"Rank {rank:g} of {unknowns:g} unknowns, condition number {condition:.3g}." + (
+        f" {undetermined}" if rank < unknowns else ""
+    )

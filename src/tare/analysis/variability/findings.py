@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import numpy as np
 from tare.analysis.model import Estimate
 from tare.analysis.numeric.medians import FLOOR, Floats, median_estimate
 from tare.analysis.numeric.nested import Nested, nested, possible_variances, variances
+from tare.analysis.sections import EFFECT, Answer, Column, Note, Section, Sentence, Shown, Table, share_shown
 from tare.analysis.variability.drift import over_epochs, over_time
 from tare.analysis.variability.repeats import Plan, cheapest, plans
 from tare.analysis.variability.samples import NestedValue
 from tare.base.errors import StudyError
+from tare.base.text import count_text, metric_name, share_text
 from tare.records.model import grouped
 
 
@@ -273,3 +276,57 @@ def _device_notes(device: float | None) -> list[str]:
     if not device:
         return []
     return [f"That is for one device; others differ from it by about {device * 100:.1f} %, whatever is repeated on it."]
+
+
+def variability_answer(found: Variability) -> Answer[Variability]:
+    """Where the variation comes from, whether it drifts, and how many repeats are enough."""
+    over = "" if found.cells == 1 else f" of {found.cells} configurations, each against its own mean"
+    enough = f"enough for a mean known to ±{share_text(found.target)}, with 95 % confidence:"
+    notes = tuple((note,) for note in found.notes)
+    return Answer(
+        (f"{metric_name(found.figure)}: {count_text(found.samples, 'value')}{over}.",),
+        found,
+        (
+            Section("variability-components", "", partial(_components_table, found)),
+            Section("variability-enough", enough, partial(_plans_table, found)),
+            Section("variability-notes", "", partial(Note, notes)),
+        ),
+    )
+
+
+def _components_table(found: Variability) -> Table:
+    rows = tuple(
+        (
+            each.level,
+            f"{each.deviation.n:,}",
+            Shown("deviation_share", each.deviation, each.level),
+            "none" if each.share is None else Shown("variance_share", each.share, each.level),
+        )
+        for each in found.components
+    )
+    drifts = {
+        "first epoch against the others, kept apart": found.first_epoch,
+        "drift from a trial's first epoch to its last": found.drift_in_trial,
+        "drift from the first trial to the last": found.drift_in_study,
+    }
+    notes: list[Sentence] = [
+        (f"{name}: ", share_shown(drift, name)) for name, drift in drifts.items() if drift is not None
+    ]
+    for each in found.worst:
+        far = Shown(EFFECT, each.deviation, each.where, signed=True)
+        notes.append((f"farthest {each.what}: ", far, f" ({each.where})"))
+    columns = (Column("varies"), Column("groups"), Column("deviation", "95 % interval"), Column("of the variance"))
+    return Table(columns, rows, tuple(notes))
+
+
+def _plans_table(found: Variability) -> Table:
+    """The fewest trials for each number of epochs; a trial has parts where the lowest level is not the trial."""
+    finest = found.components[-1].level
+    part = "epoch" if finest == "between epochs" else "value"
+    rows = []
+    for plan in found.plans if found.cheapest is not None else ():
+        of = f" of {count_text(plan.epochs, part)}" if finest != "between trials" else ""
+        repeats = f"{count_text(plan.trials, 'trial')}{of}"
+        fewest = f"fewest {part}s in all" if plan == found.cheapest and len(found.plans) > 1 else None
+        rows.append((repeats, Shown("half_width_share", plan.half_width, repeats), fewest))
+    return Table((Column("repeats"), Column("half-width"), Column("")), tuple(rows))

@@ -28,7 +28,7 @@ from tare.report.layout import axis_title, last_part, legend, setting_name, some
 
 if TYPE_CHECKING:
     from tare.analysis.choose.modes import Columns, ModeTable
-    from tare.analysis.choose.predictions import Answer
+    from tare.analysis.choose.predictions import Predictions
 
 FEWEST = 3  # two points make a comparison, and no front
 WIDE = 5  # times the smallest: then the axis is logarithmic
@@ -243,7 +243,9 @@ def _table(evidence: ReportData, records: Sequence[Record], columns: Columns) ->
     return modes_of(evidence.store.path, enough, columns)
 
 
-def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: Sequence[Answer], unit: str) -> Figure:
+def _predicted_figure(
+    name: str, metric: str, features: Sequence[str], answers: Sequence[Predictions], unit: str
+) -> Figure:
     told = [row for answer in answers for row in _held_out(name, metric, features, answer)]
     errors = [f"{share_text(each.errors[name])} ({_job(each)})" for each in answers if each.errors]
     reading = (
@@ -261,7 +263,7 @@ def _predicted_figure(name: str, metric: str, features: Sequence[str], answers: 
     return Figure(f"predicted-{name}", title, reading, _predicted_chart(metric, told), headers, tuple(body))
 
 
-def _held_out(name: str, metric: str, features: Sequence[str], answer: Answer) -> list[Told]:
+def _held_out(name: str, metric: str, features: Sequence[str], answer: Predictions) -> list[Told]:
     found: list[Told] = []
     for each in answer.predictions:
         if each.measured is None:
@@ -280,7 +282,7 @@ def _held_out(name: str, metric: str, features: Sequence[str], answer: Answer) -
     return found
 
 
-def _job(answer: Answer) -> str:
+def _job(answer: Predictions) -> str:
     return "all" if answer.group is None else safe_text(answer.group)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity, Spread, Standing
 from tare.analysis.model import Estimate
-from tare.analysis.variability.findings import Variability
 from tare.base.columns import wrap
 from tare.base.text import (
     count_text,
@@ -15,50 +14,6 @@ from tare.base.text import (
     share_text,
 )
 from tare.report.columns import sentences, table
-from tare.report.text.choose import loss_text
-
-
-def variability_text(found: Variability, width: int = 80) -> str:
-    """The whole answer for a terminal of `width` columns."""
-    over = "" if found.cells == 1 else f" of {found.cells} configurations, each against its own mean"
-    lines = wrap(f"{metric_name(found.figure)}: {count_text(found.samples, 'value')}{over}", width)
-    rows = []
-    for each in found.components:
-        told = f"{share_text(each.deviation.value)}{_ends(each.deviation)}"
-        share = "none" if each.share is None else f"{each.share:.0%}".replace("%", " %")
-        rows.append([each.level, f"{each.deviation.n:,}", told, share])
-    lines.append(table(rows, ["varies", "groups", "deviation", "of the variance"], width))
-    lines += sentences(_drifts(found), width)
-    lines += sentences(
-        (f"farthest {each.what}: {effect_text(each.deviation)} ({each.where})" for each in found.worst), width
-    )
-    lines += _enough(found, width)
-    return "\n".join([*lines, *sentences((f"note: {note}" for note in found.notes), width)])
-
-
-def _drifts(found: Variability) -> list[str]:
-    named = (
-        ("first epoch against the others, kept apart", found.first_epoch),
-        ("drift from a trial's first epoch to its last", found.drift_in_trial),
-        ("drift from the first trial to the last", found.drift_in_study),
-    )
-    return [f"{name}: {loss_text(estimate)}" for name, estimate in named if estimate is not None]
-
-
-def _enough(found: Variability, width: int) -> list[str]:
-    if found.cheapest is None:
-        return []
-    target = share_text(found.target)
-    lines = wrap(f"enough for a mean known to ±{target}, with 95 % confidence:", width)
-    finest = found.components[-1].level
-    part = "epoch" if finest == "between epochs" else "value"
-    rows = []
-    for plan in found.plans:
-        of = f" of {count_text(plan.epochs, part)}" if finest != "between trials" else ""  # where trials have parts
-        fewest = f"fewest {part}s in all" if plan == found.cheapest and len(found.plans) > 1 else ""
-        rows.append([f"{count_text(plan.trials, 'trial')}{of}", f"±{share_text(plan.half_width)}", fewest])
-    return [*lines, table(rows, (), width, indent="  ")]
-
 
 # What is said about the devices of a fleet, as text: on each, over all, how they scatter, and who is unlike.
 

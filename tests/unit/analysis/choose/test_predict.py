@@ -18,13 +18,13 @@ from tare.analysis.choose import learning, predictions
 from tare.analysis.choose.designs import adaptive_choice, first_modes
 from tare.analysis.choose.law import Law, resources
 from tare.analysis.choose.modes import Columns, ModeTable, read_modes
-from tare.analysis.choose.predictions import predict
+from tare.analysis.choose.predictions import predict, predictions_answer
 from tare.analysis.choose.regression import papers_choice, regress
 from tare.base.errors import StudyError
 from tare.cli.choose import predict as command
 from tare.records.spool import SpoolWriter
 from tare.records.store import Store
-from tare.report.text.choose import answers_text
+from tare.report.sections import answer_text
 
 H200 = Path(__file__).parents[3] / "recordings/h200/modes.csv"
 COLUMNS = Columns(("gpu_mhz", "cores"), "ms", "joules", None, "model")
@@ -335,7 +335,7 @@ def test_json_of_predictions_has_an_interval_for_each_figure(tmp_path: Path) -> 
 
 def test_texts_say_method_interval_error_and_what_to_measure_next() -> None:
     table = h200()
-    text = answers_text(table, predict(table, ("tare", "linear"), measured=6), 100)
+    text = answer_text(predictions_answer(table, predict(table, ("tare", "linear"), measured=6)), 100)
     for part in (
         "vgg11, by tare from 6 measured modes", "90 % sure", "Measure next: gpu_mhz",
         "Solved by least squares by singular values", "Rank 3 of 3", "off by",

@@ -17,10 +17,10 @@ from tare.analysis.choose.designs import first_modes
 from tare.analysis.choose.fit import fit
 from tare.analysis.choose.law import coordinates
 from tare.analysis.choose.modes import TIME_ALONE, Columns, ModeTable, read_modes
-from tare.analysis.choose.predictions import predict
+from tare.analysis.choose.predictions import predict, predictions_answer
 from tare.analysis.choose.surface import joint_covariance
 from tare.cli.choose import predict as command
-from tare.report.text.choose import answers_text
+from tare.report.sections import answer_text
 
 HEADER = "model,gpu_mhz,cores,ms"
 FEATURES = ("gpu_mhz", "cores")
@@ -158,7 +158,7 @@ def test_an_evaluation_tells_the_error_of_time_alone(tmp_path: Path) -> None:
 
 def test_texts_have_no_column_for_what_was_not_measured(tmp_path: Path) -> None:
     table = table_of(tmp_path, "compute", "fetch", cores=FEW)
-    told = answers_text(table, predict(table, ("tare", "linear"), measured=6), 200)
+    told = answer_text(predictions_answer(table, predict(table, ("tare", "linear"), measured=6)), 200)
     assert "compute, by tare from 6 measured modes" in told
     assert "Measure next: gpu_mhz" in told and "off by, on average: time" in told
     outcomes = outcomes_text(table, evaluate(table, ["tare"], (4,), 2), evaluate_designs(table, (4,)), 200)
