@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -177,15 +177,34 @@ def like_work(selected: Selection) -> tuple[Selection, Work]:
     for record in selected.used:
         cells.setdefault(selected.label.surroundings(record), []).append(record.settings)
     unlike = {name: values for held in cells.values() for name, values in unlike_work(held).items()}
-    if not unlike or selected.against is None or not is_per_step(selected.metric):
+    asked = selected.request.question.get("per") == "sample"
+    if not (unlike or asked) or selected.against is None or not is_per_step(selected.metric):
         return selected, Work()
     if selected.request.metric is not None and _of_tenants(unlike):
         return selected, Work((as_requested_note(selected.metric, unlike),))
     name = per_sample(selected.metric)
     if name is None or not is_counted(unlike) or any(samples_of(record.settings) is None for record in selected.used):
-        return selected, Work((refused_note(selected.metric, unlike),), refused=True)
+        return selected, Work((refused_note(selected.metric, unlike),), refused=True) if unlike else Work()
     used = tuple(with_per_sample(record, selected.metric, name) for record in selected.used)
-    return replace(selected, used=used, metric=name), Work((per_sample_note(name, unlike),))
+    return replace(selected, used=used, metric=name), Work((per_sample_note(name, unlike),) if unlike else ())
+
+
+def per_sample_records(
+    records: Sequence[Record], metric: str, job: Callable[[Record], str]
+) -> tuple[Sequence[Record], str]:
+    """Trials with a metric of a step as one of a sample, and its name, where those of a job differ in their samples.
+
+    Where the samples of a step do not follow from the settings there is nothing to compare, and no trial.
+    """
+    jobs = grouped(records, job).values()
+    unlike = {name: values for its in jobs for name, values in unlike_work(each.settings for each in its).items()}
+    if not unlike or not is_per_step(metric):
+        return records, metric
+    name = per_sample(metric)
+    if name is None or not is_counted(unlike) or any(samples_of(each.settings) is None for each in records):
+        return (), metric
+    having = [each for each in records if metric in each.metrics]
+    return [with_per_sample(each, metric, name) for each in having], name
 
 
 def like_rows(rows: list[TrialRow], columns: Columns, by: str, metric: str) -> tuple[list[TrialRow], str, Work]:

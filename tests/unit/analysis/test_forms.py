@@ -12,7 +12,7 @@ import pytest
 
 import tare.papers
 from tare.analysis.answer import sentences_of
-from tare.analysis.questions.forms import FORMS
+from tare.analysis.questions.forms import FORMS, is_plural_metric
 from tare.analysis.weighing import weigh
 from tare.base.declare import before
 from tare.records.model import Record, is_usable
@@ -104,6 +104,51 @@ def test_of_a_front_the_winner_is_named_with_time_and_energy(kept: Callable[[str
     assert "precision fp32 may be as good" in time and "too few trials to hold it against" in energy
     assert re.match(r"Time per token: [\d.]+ µs \[", time) and re.match(r"Energy per token: [\d.]+ mJ \[", energy)
     assert "Not measured here: energy per token." in _answer(kept("cpu2/llm-batch-energy"))
+
+
+class Asked:
+    """A kept store whose study asks another question."""
+
+    def __init__(self, store: Store, question: dict[str, object]) -> None:
+        self.study = {**store.study, "question": question}
+        self.records, self.rehearsals, self.states = store.records, store.rehearsals, store.states
+
+
+def test_each_metric_of_a_front_is_per_sample_where_batches_differ(kept: Callable[[str], Store]) -> None:
+    store = kept("h200/llm-batch-energy")
+    question = {"form": "front", "metrics": ["step_s", "energy_step_j"]}
+    told = " ".join(sentences_of(weigh(Asked(store, question))))
+
+    assert "time per sample" in told.lower() and "nergy per sample" in told
+    assert "per step" not in told and "edian step" not in told
+
+
+def test_a_question_of_cost_answers_in_each_of_its_metrics(kept: Callable[[str], Store]) -> None:
+    question = {"form": "cost", "metrics": ["step_mean_s", "stall_mean_s"]}
+    told = sentences_of(weigh(Asked(kept("cpu2/s1-workers"), question)))
+
+    assert any("mean step" in each for each in told) and any("stall" in each for each in told)
+
+
+def test_a_question_per_sample_is_answered_per_sample_where_the_work_is_alike(kept: Callable[[str], Store]) -> None:
+    store = kept("cpu2/s0-container-tax")
+    assert {record.settings["workload.batch"] for record in store.records()} == {16}
+    by_step, by_sample = (weigh(Asked(store, {"form": "cost", "per": per})) for per in (None, "sample"))
+
+    assert (by_step.metric, by_sample.metric) == ("step_s", "sample_s")
+    theirs = [by.comparisons[0].theirs for by in (by_step, by_sample)]
+    assert theirs[0].value == pytest.approx(16 * theirs[1].value)
+    assert by_step.comparisons[0].effect == pytest.approx(by_sample.comparisons[0].effect)
+
+
+@pytest.mark.parametrize(
+    ("called", "plural"),
+    [("minor faults", True), ("page faults", True), ("requests that failed", True), ("energy per step", False),
+     ("time in steps", False), ("loss", False), ("imports to the first fetch", True), ("ms", False),
+     ("pre-process", False), ("CPU time, user", False)],
+)  # fmt: skip
+def test_a_metric_in_the_plural_are_lowest(called: str, plural: bool) -> None:
+    assert is_plural_metric(called) == plural
 
 
 def test_a_prediction_is_told_by_its_error_beside_the_papers(kept: Callable[[str], Store]) -> None:

@@ -6,6 +6,7 @@ the sentence names), or is a median of one configuration with its interval.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from tare.analysis.outside import contradicted, held_to_it
 from tare.analysis.questions.jobs import places_of
 from tare.analysis.selection import Request, Selection, blocks_reach_s, measurements, select, why_not
 from tare.analysis.sentences import figures_of, sign_within
-from tare.analysis.work import like_work
+from tare.analysis.work import like_work, per_sample_records
 from tare.base.errors import StudyError
 from tare.base.text import count_text, estimate_texts, metric_name, safe_text, share_text
 from tare.records.model import Record, grouped, is_usable, varied
@@ -76,19 +77,27 @@ class Question(ABC):
 
 
 class Cost(Question):
-    """What each level costs against the baseline."""
+    """What each level costs against the baseline, in each metric that the question names."""
 
     def sentences(self, weighing: Weighing) -> list[str]:
         """Emulated machines and empty workloads stand apart: they are no evidence of what an application pays."""
-        aside = {(each.level, each.against): why for each in weighing.comparisons if (why := self._why_aside(each))}
-        real = [each for each in weighing.comparisons if (each.level, each.against) not in aside]
-        if not aside or not real:
+        named = self.request.question.get("metrics") or ()
+        several = [self.contrasts(metric) for metric in named]
+        found = [each for of_metric in several for each in of_metric] or weighing.comparisons
+        aside = {(each.level, each.against): why for each in found if (why := self._why_aside(each))}
+        real = [each for each in found if (each.level, each.against) not in aside]
+        if not real or not (aside or any(several)):
             return []
+        sentences = [
+            sentence
+            for of_metric in grouped(real, lambda each: each.metric).values()
+            for sentence in several_sentences(of_metric)
+        ]
         apart = [
             f"{some_names([safe_text(level) for level, _ in pairs])} ({why})"
             for why, pairs in grouped(aside, aside.__getitem__).items()
         ]
-        return [*several_sentences(real), f"Apart, as no evidence of that: {'; '.join(apart)}."]
+        return [*sentences, *([f"Apart, as no evidence of that: {'; '.join(apart)}."] if apart else [])]
 
     def _why_aside(self, found: Comparison) -> str:
         sides = [record for side in self.selected.sides(found.level, found.against) for record in side]
@@ -125,13 +134,14 @@ class _Lowest(Question):
             family += contests(measurements(having, label, metric, blocks_reach_s(having)), best)
         found = judge(family, margin=self.request.margin, metric=metric, alpha=self.request.alpha, resamples=0)
         against = grouped(found, lambda each: each.against)
-        return [replace(each, others=self._doubted(metric, against[each.best])) for each in winners]
+        used = tuple(record for its in trials.values() for record in its)
+        return [replace(each, others=self._doubted(metric, against[each.best], used)) for each in winners]
 
-    def _doubted(self, metric: str, found: Sequence[Comparison]) -> tuple[Comparison, ...]:
+    def _doubted(self, metric: str, found: Sequence[Comparison], used: tuple[Record, ...]) -> tuple[Comparison, ...]:
         """The contrasts with a winner, each with what `tare compare` withholds of it."""
         label = self.selected.label
         winner = next(each for each in self.selected.attempts if label.label(each) == found[0].against)
-        held_against = replace(self.selected, metric=metric, against=label.level(winner))
+        held_against = replace(self.selected, metric=metric, against=label.level(winner), used=used)
         held = withhold(held_against, found)
         return held_to_it(held_against, held, (), contradicted(held_against, held))[0]
 
@@ -141,7 +151,8 @@ class _Lowest(Question):
         having = [metric for metric in won if won[metric]]
         for of_same in grouped(having, lambda each: (_extreme(each), _claims("", each, won[each]))).values():
             called = [self.called(metric) for metric in of_same]
-            subject = f"{' and '.join(called)} {'are' if len(called) > 1 else 'is'}"
+            several = len(called) > 1 or is_plural_metric(called[0])
+            subject = f"{' and '.join(called)} {'are' if several else 'is'}"
             head = "; ".join(_claims(subject, of_same[0], won[of_same[0]]))
             heads.append(f"{head[:1].upper()}{head[1:]}.")
             for metric in of_same:
@@ -151,6 +162,12 @@ class _Lowest(Question):
                     figures = each.figures(metric)
                     details.append(f"{about[:1].upper()}{about[1:]}: {figures}" if about else figures)
         return [*heads, *details]
+
+
+def is_plural_metric(called: str) -> bool:
+    """`minor faults`, `requests that failed`; not `energy per step` or `loss`."""
+    noun = re.split(r",| (?:per|of|in|to|for|at|on|that|due|without|between|by|above)\b", called, maxsplit=1)[0]
+    return re.search(r"\w{2}[^\Wsui]s$", noun) is not None
 
 
 def _extreme(metric: str) -> str:
@@ -238,10 +255,11 @@ class Front(_Lowest):
         label = self.selected.label
         settings = {label.label(each): each.settings for each in self.selected.attempts}
         places = places_of(settings, label.by)
-        jobs = grouped(self.selected.used, lambda each: places[label.label(each)].job)
-        won = {
-            metric: self.lowest(metric, jobs, lambda each: places[label.label(each)].name) for metric in self.metrics
-        }
+        won = {}
+        for metric in self.metrics:
+            used, called = per_sample_records(self.selected.used, metric, lambda each: places[label.label(each)].job)
+            jobs = grouped(used, lambda each: places[label.label(each)].job)
+            won[called] = self.lowest(called, jobs, lambda each: places[label.label(each)].name)
         told = self.told(won)
         if missing := [self.called(metric) for metric, winners in won.items() if not winners]:
             return [*told, f"Not measured here: {', '.join(missing)}."] if told else []
