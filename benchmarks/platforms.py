@@ -24,10 +24,9 @@ from benchmarks.rounds import Rounds
 from tare.analysis.model import Estimate
 from tare.analysis.numeric.medians import median_estimate
 from tare.base.host import Host, LocalHost, Site
-from tare.drivers.containers import engine
+from tare.drivers.containers import client, engine
 from tare.drivers.images import TAKERS, gather
 from tare.parts.find import find, names
-from tare.parts.platforms import podman
 
 Way = Callable[[], float]
 OURS, THEIRS = "tare", "command line"
@@ -95,8 +94,7 @@ def _docker(content: Any, image: str, scratch: Path) -> Iterator[tuple[str, Call
     assert found is not None
     made = TAKERS["docker"](content, image, _silent)
     yield made, lambda: ["docker", "-H", found.address, "run", "--rm", "--network=none", made, "true"]
-    with closing(engine.connect(LocalHost())) as client:
-        client.api.remove_image(image, force=True)
+    engine.connect(LocalHost()).checked("remove it", "image", "rm", "--force", image)
 
 
 @contextmanager
@@ -105,7 +103,7 @@ def _podman(content: Any, image: str, scratch: Path) -> Iterator[tuple[str, Call
     TAKERS["podman"](content, made, _silent)
     # Its own limits are refused where root lacks CAP_SYS_RESOURCE.
     flags = ["--network=none", "--ulimit=nofile=20000:20000", "--ulimit=nproc=32768:32768"]
-    begun = podman._podman(LocalHost())
+    begun = client.podman(LocalHost()).words
     yield made, lambda: [*begun, "run", "--rm", *flags, made, "true"]
     LocalHost().run(["podman", "rmi", "--force", made])
 

@@ -50,7 +50,6 @@ class Guest:
             self.link,
             Scope(pid=self.process.pid),
             lambda: "its last words",
-            folder=self._folder,
         )
         if site is not None:
             place.prepare_workdir(site)

@@ -1,4 +1,4 @@
-"""A pretend Linux for the platform tests: mounts, control groups, processes, runc and podman, all in one dict of files.
+"""A pretend Linux for the platform tests: mounts, control groups, processes, runc, podman, docker, as a dict of files.
 
 It understands just the commands that platforms give, and refuses all others, so that a new command is noticed.
 `break_at` makes the n-th command or write fail, as a machine would: nothing happens and it says no.
@@ -59,8 +59,11 @@ class SmallLinux(FakeHost):
     folders: set[str] = field(default_factory=set)
     table: list[str] = field(default_factory=list)  # the mount table
     runc: dict[str, int] = field(default_factory=dict)  # container -> pid
-    podman: dict[str, dict[str, str]] = field(default_factory=dict)  # container -> its labels and pid
-    installed: set[str] = field(default_factory=lambda: {"runc", "podman", "apptainer"})
+    podman: dict[str, dict[str, Any]] = field(default_factory=dict)  # container -> its labels, flags and pid
+    docker: dict[str, dict[str, Any]] = field(default_factory=dict)
+    images: dict[str, dict[str, Any]] = field(default_factory=dict)  # of both
+    docker_info: dict[str, Any] = field(default_factory=lambda: {"CgroupDriver": "cgroupfs", "Runtimes": {"runc": {}}})
+    installed: set[str] = field(default_factory=lambda: {"runc", "podman", "docker", "apptainer"})
     stdins: list[str] = field(default_factory=list)
     group_paths: dict[int, str] = field(default_factory=dict)  # of containers, by pid
     next_pid: int = 500
@@ -104,6 +107,7 @@ class SmallLinux(FakeHost):
             "mounts": list(self.table),
             "runc": dict(self.runc),
             "podman": dict(self.podman),
+            "docker": dict(self.docker),
         }
 
     def start_process(self, folder: str = "", *, environ: str = "", uid: int | None = None) -> int:
@@ -312,26 +316,53 @@ class SmallLinux(FakeHost):
         return 0, "PS1=Apptainer> \0APPTAINER_NAME=root\0LANG=C\0" if words[-2:] == ["env", "-0"] else "", ""
 
     def _podman(self, words: list[str]) -> tuple[int, str, str]:
-        if "podman" not in self.installed:
-            return 127, "", "podman: there is no such command on this machine"
-        words = [word for word in words if not word.startswith(("--cgroup-manager", "--runtime", "--log-level"))]
-        if words[0] == "create":
+        return self._engine("podman", self.podman, words)
+
+    def _docker(self, words: list[str]) -> tuple[int, str, str]:
+        return self._engine("docker", self.docker, words)
+
+    def _engine(self, program: str, made: dict[str, dict[str, Any]], words: list[str]) -> tuple[int, str, str]:
+        """What Docker and Podman do alike."""
+        if program not in self.installed:
+            return 127, "", f"{program}: there is no such command on this machine"
+        if words == ["--version"]:
+            return 0, {"docker": "Docker version 28.2.2, build 1\n", "podman": "podman version 4.3.1\n"}[program], ""
+        while words[0].startswith("--"):  # of the program itself
+            words = words[1:]
+        verb, name = words[0], words[-1]
+        if verb == "image":
+            known = [self.images[name]] if name in self.images else []
+            return (0, json.dumps(known), "") if known else (1, "[]", f"Error: no such image: {name}")
+        if verb == "import":
+            self.images[name] = {"Id": f"sha256:{name}", "Config": {}}
+            return 0, f"sha256:{name}\n", ""
+        if verb == "build":
+            tag = next(word.removeprefix("--tag=") for word in words if word.startswith("--tag="))
+            self.images[tag] = {"Id": f"sha256:{tag}", "Config": {}}
+            self.images[f"sha256:{tag}"] = self.images[tag]
+        if verb == "info":
+            return 0, json.dumps(self.docker_info), ""
+        if verb == "create":
             flags = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
-            labels = [word.removeprefix("--label=") for word in words if word.startswith("--label=")]
-            self.podman[flags["--name"]] = {"labels": " ".join(labels), "pid": "0", "user": flags["--user"]}
-        if words[0] == "start":
-            uid = self.podman[words[1]]["user"].partition(":")[0]
-            self.podman[words[1]]["pid"] = str(self._container(f"/tare/libpod-{words[1]}", int(uid)))
-        if words[0] == "container":
-            return 0, json.dumps([{"State": {"Pid": int(self.podman[words[-1]]["pid"])}}]), ""
-        if words[0] == "ps":
-            label = words[-1].removeprefix("--filter=label=")
-            hits = [name for name, held in self.podman.items() if label in held["labels"].split()]
-            return 0, "\n".join(hits), ""
-        if words[0] == "rm":
-            held = self.podman.pop(words[-1])
-            if held["pid"] != "0":
-                self._end_container(int(held["pid"]))
+            labels = dict(word.removeprefix("--label=").split("=", 1) for word in words if word.startswith("--label="))
+            made[flags["--name"]] = {"labels": labels, "pid": 0, "flags": flags, "words": words}
+            return 0, f"{flags['--name']}\n", ""
+        if verb == "start":
+            flags = made[name]["flags"]
+            parent = "/" + flags.get("--cgroup-parent", "").lstrip("/")
+            path = f"{parent}/{'libpod-' * (program == 'podman')}{name}"
+            made[name]["pid"] = self._container(path, int(flags["--user"].partition(":")[0]))
+        if verb == "container" and any(word.startswith("--format") for word in words):
+            return 0, f"{made[name]['pid']}\n", ""
+        if verb == "container":
+            rows = [{"Id": each, "Config": {"Labels": made[each]["labels"]}} for each in words[2:] if each in made]
+            return 0, json.dumps(rows), ""
+        if verb == "ps":
+            label, _, value = name.removeprefix("--filter=label=").partition("=")
+            hits = [each for each, held in made.items() if label in held["labels"]]
+            return 0, "\n".join(each for each in hits if value in ("", made[each]["labels"][label])), ""
+        if verb == "rm" and (pid := made.pop(name)["pid"]):
+            self._end_container(pid)
         return 0, "", ""
 
 

@@ -211,13 +211,13 @@ class OnBoard:
 
     def _containers(self) -> list[str]:
         """Those that the engine knows, if it runs: one that was killed leaves folders that it then does not know."""
-        from tare.drivers.containers import engine
+        from tare.base.host import LocalHost
+        from tare.drivers.containers import client, engine
 
         if not self.engine.exists() or engine.why_silent(engine.own_socket()) is not None:
             return []
-        with contextlib.closing(engine.client(engine.own_socket(), 60)) as client:
-            self.counts["looks at an engine's containers"] += 1
-            return [str(each["Names"]) for each in client.api.containers(all=True)]
+        self.counts["looks at an engine's containers"] += 1
+        return client.docker(LocalHost(), engine.own_socket()).checked("list them", "ps", "--all", "--quiet").split()
 
     def pending(self) -> int:
         from tare.base.host import LocalHost

@@ -21,9 +21,10 @@ import as_nobody
 from tare.base.host import LocalHost
 from tare.base.processes import mounts
 from tare.drivers.cgroups import tree
-from tare.drivers.containers import docker, engine
+from tare.drivers.containers import engine
 from tare.drivers.containers.oci import STATE
 from tare.parts import find
+from tare.parts.platforms import docker
 from tare.trial.undo import restoration
 from tare.trial.undo.restoration import Remains, find_remains, remove
 
@@ -188,7 +189,7 @@ def test_what_only_looks_like_ours_is_never_listed(site, scratch, tmp_path):
     """A user's container with our name and no label, a folder in shared memory, a mount, a group elsewhere."""
     client = engine.connect(LocalHost())
     image = docker.skeleton(client, [])
-    container = client.api.create_container(image, ["true"], name=site, labels={"app": "someone's"})
+    container = client.checked("make it", "create", f"--name={site}", "--label=app=someone's", image, "true")
     folder = Path("/dev/shm") / f"{site}-workdir"  # without our software in it
     folder.mkdir()
     point = tmp_path / site
@@ -197,12 +198,12 @@ def test_what_only_looks_like_ours_is_never_listed(site, scratch, tmp_path):
     device.run(["mount", "-t", "tmpfs", site, str(point)]).checked()
     try:
         assert remains_of(site, scratch) is None
-        assert client.api.inspect_container(container["Id"])["Name"] == f"/{site}"
+        shown = client.checked("look at it", "container", "inspect", "--format={{.Name}}", container)
+        assert shown == f"/{site}"
     finally:
         device.run(["umount", str(point)])
         folder.rmdir()
-        client.api.remove_container(container["Id"])
-        client.close()
+        client.checked("remove it", "rm", container)
 
 
 @pytest.mark.machine("runc")

@@ -44,9 +44,7 @@ def small_image() -> Iterator[str]:
     done = tare("device", "image", "build", "--packages", "", "--name", name, "--json")
     assert done.returncode == 0, done.stderr
     yield json.loads(done.stdout)["image"]
-    client = engine.connect(LocalHost())
-    client.api.remove_image(name, force=True)
-    client.close()
+    engine.connect(LocalHost()).checked("remove it", "image", "rm", "--force", name)
 
 
 def run_in(platform: str, image: str, tmp_path: Path) -> str:
@@ -86,8 +84,7 @@ def test_an_environment_in_tmp_is_not_hidden_by_the_containers_own(platform, tmp
         if platform == "docker":
             name = f"tare/test-{secrets.token_hex(4)}"
             where = ["--name", name]
-            client = stack.enter_context(contextlib.closing(engine.connect(LocalHost())))
-            stack.callback(client.api.remove_image, name, force=True)
+            stack.callback(engine.connect(LocalHost()).run, "image", "rm", "--force", name)
         done = tare(
             "device", "image", "build", "--packages", "", "--python", f"{odd}/venv/bin/python3", "--json", *where
         )

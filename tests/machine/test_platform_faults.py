@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import secrets
@@ -86,12 +85,11 @@ def private_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
 
 @pytest.mark.machine("docker", "root")
 def test_an_engine_that_hangs_is_given_up_on_and_everything_goes_once_it_answers(private_engine, site, monkeypatch):
-    monkeypatch.setattr(engine, "_REQUEST_WITHIN_S", 4)
+    monkeypatch.setattr(engine, "_ANSWERS_WITHIN_S", 4)
     place = opened("docker", site)
     os.kill(private_engine, signal.SIGSTOP)
     begin_s = time.monotonic()
-    with pytest.raises(TareError, match="did not answer"):
-        place.run(["true"])
+    assert place.run(["true"], limit_s=4).code == 124
     with pytest.raises(TareError):
         place.close()
     assert time.monotonic() - begin_s < 120
@@ -107,7 +105,7 @@ def test_an_engine_that_is_killed_fails_the_job_and_what_it_left_is_removed(priv
     place = opened("docker", site)
     process = place.spawn(Job(("sleep", "987"), env=ENV))
     os.kill(private_engine, signal.SIGKILL)
-    with pytest.raises(TareError, match="engine"):
+    with pytest.raises(TareError, match="how the job ended"):
         process.wait(30)
     with contextlib.suppress(TareError):
         place.close()
@@ -145,12 +143,11 @@ def test_a_tag_that_moves_between_repeats_is_refused(tmp_path):
     _run_one_trial(tmp_path)
     before = {(record["trial"], record["attempt"]) for record in records(tmp_path)}
     client = engine.connect(LocalHost())
-    client.images.build(fileobj=io.BytesIO(f"FROM {image}\nLABEL moved=yes\n".encode()), tag=image, rm=True)
+    client.checked("build it", "build", f"--tag={image}", "-", stdin=f"FROM {image}\nLABEL moved=yes\n")
 
     refused = tare("run", "study.yaml", "-o", "store", cwd=tmp_path)
 
-    client.api.remove_image(image, force=True)
-    client.close()
+    client.checked("remove it", "image", "rm", "--force", image)
     assert before
     assert {(record["trial"], record["attempt"]) for record in records(tmp_path)} == before
     assert refused.returncode != 0

@@ -236,20 +236,16 @@ def test_after_a_kill_of_the_runner_sweeping_leaves_nothing(name, site):
 @pytest.mark.machine("docker")
 def test_a_container_that_only_has_our_name_is_never_removed(site):
     client = engine.connect(LocalHost())
-    image = next(iter(client.images.list(name="tare/skeleton")), None)
-    place = opened("docker", site) if image is None else None
-    if place is not None:
-        place.close()
-        (image,) = client.images.list(name="tare/skeleton")[:1]
-    foreign = client.api.create_container(image.id, ["true"], name=site.name, labels={"app": "someone's"})
+    image = docker_module.skeleton(client, [])
+    foreign = client.checked("make it", "create", f"--name={site.name}", "--label=app=someone's", image, "true")
     try:
         with pytest.raises(TareError, match="already in use"):
             opened("docker", site)
         Docker.sweep(LocalHost(), site.name)
-        assert client.api.inspect_container(foreign["Id"])["Name"] == f"/{site.name}"
+        shown = client.checked("look at it", "container", "inspect", "--format={{.Name}}", foreign)
+        assert shown == f"/{site.name}"
     finally:
-        client.api.remove_container(foreign["Id"])
-        client.close()
+        client.checked("remove it", "rm", foreign)
 
 
 @pytest.fixture(scope="module")
@@ -299,13 +295,11 @@ def test_an_image_is_built_from_a_dockerfile_and_a_trial_runs_in_it(site, little
         image = place.facts["image_id"]  # type: ignore[attr-defined]
     finally:
         place.close()
-        client = engine.connect(LocalHost())
     assert (site.writes[0] / "made").read_text() == "yes 1\n"
     again = Docker(image=image).open(LocalHost(), site)
     again.close()
-    client.api.remove_image(image, force=True)
+    engine.connect(LocalHost()).checked("remove it", "image", "rm", "--force", image)
     assert len(Docker(image=image).obstacles(LocalHost())) == 1
-    client.close()
 
 
 @pytest.mark.machine("runc")

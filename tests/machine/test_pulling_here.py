@@ -22,8 +22,8 @@ import pytest
 import warm_tare
 
 from tare.base.errors import ObstacleError
-from tare.drivers.containers.docker import fetch
-from tare.drivers.containers.roots import unpacked
+from tare.drivers.containers.pulling import fetch
+from tare.drivers.containers.unpacked import unpacked
 
 OCI = "application/vnd.oci.image"
 ENGINES = [pytest.param(name, marks=pytest.mark.machine(name, "root")) for name in ("docker", "podman")]

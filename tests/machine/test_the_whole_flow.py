@@ -63,17 +63,12 @@ def left_on_the_device(store: Path) -> list[str]:
 
 
 def containers() -> list[str]:
+    from tare.base.host import LocalHost
     from tare.drivers.containers import engine
 
     if engine.find() is None:
         return []
-    import docker
-
-    client = docker.DockerClient(base_url=engine.find().address)
-    try:
-        return [c.name for c in client.containers.list(all=True, filters={"label": "tare.run"})]
-    finally:
-        client.close()
+    return [left.name for left in engine.connect(LocalHost()).leftovers()]
 
 
 def workloads() -> list[str]:

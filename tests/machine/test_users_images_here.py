@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import json
@@ -20,8 +21,8 @@ import warm_tare
 
 from tare.base.errors import ObstacleError
 from tare.base.host import Exit, LocalHost, Site
-from tare.drivers.containers import roots as unpacking
-from tare.drivers.containers.roots import unpacked
+from tare.drivers.containers import unpacked as unpacking
+from tare.drivers.containers.unpacked import unpacked
 from tare.parts import find
 from tare.parts.workloads.command import Command
 from tare.trial.tenants import prepare_workdir, remove_folders
@@ -63,10 +64,10 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
 
-    def put(data: bytes) -> dict[str, Any]:
+    def put(data: bytes, kind: str) -> dict[str, Any]:
         digest = hashlib.sha256(data).hexdigest()
         (blobs / digest).write_bytes(data)
-        return {"digest": f"sha256:{digest}", "size": len(data), "mediaType": "application/x"}
+        return {"digest": f"sha256:{digest}", "size": len(data), "mediaType": f"application/vnd.oci.image.{kind}"}
 
     busybox = Path(str(shutil.which("busybox"))).read_bytes()
     system = {
@@ -76,24 +77,29 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         "bin/busybox": busybox,
         "etc/passwd": "app:x:1234:1234::/app:/bin/sh\n",
     }
-    layers = [
-        put(layer({**system, **{f"bin/{name}": "->busybox" for name in APPLETS}, "gone/": "", "gone/file": "x"})),
-        put(layer({"app/": "", "app/run": PROGRAM, "app/old": "x", "entry": '#!/bin/sh\nexec "$@" entered\n'}, 1234)),
-        put(layer({"app/.wh.old": "", "gone/.wh..wh..opq": "", "gone/new": "y"})),
+    archives = [
+        layer({**system, **{f"bin/{name}": "->busybox" for name in APPLETS}, "gone/": "", "gone/file": "x"}),
+        layer({"app/": "", "app/run": PROGRAM, "app/old": "x", "entry": '#!/bin/sh\nexec "$@" entered\n'}, 1234),
+        layer({"app/.wh.old": "", "gone/.wh..wh..opq": "", "gone/new": "y"}),
     ]
+    layers = [put(archive, "layer.v1.tar+gzip") for archive in archives]
+    diffs = [f"sha256:{hashlib.sha256(gzip.decompress(archive)).hexdigest()}" for archive in archives]
     machine = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
     config = {"Env": ["PATH=/bin", "MODE=mine"], "WorkingDir": "/app", "User": "app", "Entrypoint": ["/entry"]}
-    image = put(json.dumps({"architecture": machine, "os": "linux", "config": config}).encode())
-    manifest = put(json.dumps({"schemaVersion": 2, "config": image, "layers": layers}).encode())
+    rootfs = {"type": "layers", "diff_ids": diffs}
+    about = {"architecture": machine, "os": "linux", "config": config, "rootfs": rootfs}
+    image = put(json.dumps(about).encode(), "config.v1+json")
+    manifest = put(json.dumps({"schemaVersion": 2, "config": image, "layers": layers}).encode(), "manifest.v1+json")
     described = {**manifest, "platform": {"architecture": machine, "os": "linux"}}
-    other = {**put(b"{}"), "platform": {"architecture": "other", "os": "linux"}}
-    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [other, described]}))
+    other = {**put(b"{}", "manifest.v1+json"), "platform": {"architecture": "s390x", "os": "linux"}}
+    both = put(json.dumps({"schemaVersion": 2, "manifests": [other, described]}).encode(), "index.v1+json")
+    (folder / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [both]}))
     (folder / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
     yield folder
     tag = f"tare/taken:{image['digest'].partition(':')[2][:16]}"  # engines keep what they have imported
-    for remove in (["podman", "rmi", "--force", f"localhost/{tag}"], ["docker", "rmi", "--force", tag]):
-        if shutil.which(remove[0]):
-            subprocess.run(remove, capture_output=True, check=False)
+    for program in ("podman", "docker"):
+        if shutil.which(program):
+            subprocess.run([program, "rmi", "--force", f"localhost/{tag}"], capture_output=True, check=False)
 
 
 @pytest.fixture(autouse=True)
@@ -191,17 +197,15 @@ def test_an_archive_is_opened_once_for_all_trials_and_anew_when_it_has_changed(l
     archive = tmp_path / "image.tar"
     subprocess.run(["tar", "-c", "-f", archive, "-C", layout, "."], check=True)
     first = unpacked(str(archive))
-    opened: list[str] = []
-    real = unpacking._manifest
-    monkeypatch.setattr(
-        unpacking, "_manifest", lambda reference, folder: opened.append(reference) or real(reference, folder)
-    )
+    opened: list[Path] = []
+    real = unpacking._pulled
+    monkeypatch.setattr(unpacking, "_pulled", lambda private, path: opened.append(path) or real(private, path))
 
     assert unpacked(str(archive)) == first
     assert opened == []
     os.utime(archive, ns=(0, 0))
     assert unpacked(str(archive)) == first
-    assert opened == [str(archive)]
+    assert opened == [archive]
 
 
 def test_a_file_that_is_no_archive_is_refused_before_anything_is_run(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +10,9 @@ import pytest
 from planted_images import PYTHON, python_image
 from test_why_what_was_given import SUMS, site_packages, why
 
-from tare.base.host import LocalHost
+from tare.base.host import ImageConfig, LocalHost
 from tare.drivers.containers import engine
+from tare.drivers.containers.unpacked import Unpacked, as_changes, packed
 
 PLAIN = {"PATH": "/usr/bin:/bin"}
 
@@ -21,20 +20,16 @@ PLAIN = {"PATH": "/usr/bin:/bin"}
 @contextmanager
 def imported(root: Path, name: str, env: Mapping[str, str] = PLAIN, *tags: str) -> Iterator[str]:
     """An image of this folder, under its name and further tags."""
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        tar.add(root, arcname=".")
     repository, _, tag = name.partition(":")
-    with engine.opened(LocalHost()) as client:
-        lines = [f"ENV {variable}={value}" for variable, value in env.items()]
-        client.api.import_image_from_data(data.getvalue(), repository=repository, tag=tag, changes=lines)
+    with engine.opened(LocalHost()) as client, packed(Unpacked(root, ImageConfig(env), "")) as archive:
+        client.import_archive(archive, name, as_changes(ImageConfig(env)))
         for other in tags:
-            client.api.tag(name, repository, other)
+            client.checked("name it", "tag", name, f"{repository}:{other}")
         try:
             yield name
         finally:
             for each in (tag, *tags):
-                client.api.remove_image(f"{repository}:{each}", force=True)
+                client.checked("remove it", "image", "rm", "--force", f"{repository}:{each}")
 
 
 def root_of(folder: Path, files: Mapping[str, str]) -> Path:

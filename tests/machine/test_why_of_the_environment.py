@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,8 +9,9 @@ import pytest
 from planted_images import PYTHON, python_image
 from test_why_what_was_given import tare, why
 
-from tare.base.host import LocalHost
+from tare.base.host import ImageConfig, LocalHost
 from tare.drivers.containers import engine
+from tare.drivers.containers.unpacked import Unpacked, as_changes, packed
 
 CANARY = "CANARYcanary7"
 SECRET = {
@@ -38,19 +37,15 @@ def images(tmp_path: Path) -> Iterator[Mapping[str, str]]:
     (root / "usr" / "bin" / "python3").symlink_to(PYTHON)
     (root / "app").mkdir()
     (root / "app" / "work.py").write_text(WORK)
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as tar:
-        tar.add(root, arcname=".")
     envs: dict[str, Mapping[str, str]] = {"1": {}, "2": {"PYTHONMALLOC": "debug", **SECRET}}
     made = {version: f"tare-test-environment:{version}" for version in envs}
-    with engine.opened(LocalHost()) as client:
+    with engine.opened(LocalHost()) as client, packed(Unpacked(root, ImageConfig(), "")) as archive:
         for version, env in envs.items():
-            lines = [f"ENV {name}={value}" for name, value in {"PATH": "/usr/bin:/bin", **env}.items()]
-            name, _, tag = made[version].partition(":")
-            client.api.import_image_from_data(data.getvalue(), repository=name, tag=tag, changes=lines)
+            changes = as_changes(ImageConfig({"PATH": "/usr/bin:/bin", **env}))
+            client.import_archive(archive, made[version], changes)
         yield made
         for image in made.values():
-            client.api.remove_image(image, force=True)
+            client.checked("remove it", "image", "rm", "--force", image)
 
 
 @pytest.mark.machine("docker", "root")

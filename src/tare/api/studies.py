@@ -322,7 +322,7 @@ def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) ->
 
 def fetched(platform: str, *images: str | None) -> None:
     """Images that are not on this device are fetched before anything is run."""
-    from tare.drivers.containers.docker import fetch
+    from tare.drivers.containers.pulling import fetch
 
     for image in dict.fromkeys(images):
         if image:
@@ -331,7 +331,7 @@ def fetched(platform: str, *images: str | None) -> None:
 
 def refuse_no_images(*images: str | None) -> None:
     """A file that is named as an image and is none, before an engine is started."""
-    from tare.drivers.containers.roots import refuse_no_image
+    from tare.drivers.containers.unpacked import refuse_no_image
 
     for image in dict.fromkeys(images):
         if image:
@@ -340,7 +340,7 @@ def refuse_no_images(*images: str | None) -> None:
 
 def placed(image: str) -> str:
     """An image as a study names it: a file or folder by its whole path."""
-    from tare.drivers.containers.roots import is_path
+    from tare.drivers.containers.unpacked import is_path
 
     return str(Path(image).expanduser().resolve()) if is_path(image) else image
 

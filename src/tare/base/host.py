@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -240,18 +239,6 @@ def may_write(host: Host, path: str) -> bool:
 def lacks_root(host: Host) -> bool:
     """Whether this is the device itself, and we are not root there; other hosts only say so when it is tried."""
     return isinstance(host, OwnDevice) and os.geteuid() != 0
-
-
-@runtime_checkable
-class Reaching(Host, Protocol):
-    """A host with a kernel of its own, whose sockets can be reached from the device anyway."""
-
-    def reach(self, path: str) -> AbstractContextManager[str]:
-        """The path of a socket on the device, for us alone, whose connections come out at `path` inside."""
-
-    # Around a job that comes in by such a socket; `run` and `spawn` see to it themselves.
-    def lay_out(self, *, clocked: bool) -> None: ...  # what it reads is there, and `clocked`: clocks are compared
-    def bring_home(self, *, clocked: bool) -> None: ...  # what it wrote is on the device
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     from tare.cli.why import refuse_wrong
     from tare.drivers.cgroups.limits import placement_facts
     from tare.drivers.containers import engine
-    from tare.drivers.containers.docker import image_facts, variables_here
+    from tare.drivers.containers.unpacked import image_facts, variables_here
     from tare.parts.protocols import Side
     from tare.plan.why import examined
     from tare_inside import fingerprint

@@ -18,15 +18,15 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, TypeAlias
 
 from tare.base.errors import ObstacleError, StudyError, TareError
-from tare.base.host import Host, LocalHost
-from tare.drivers.containers import engine
-from tare.drivers.containers.oci import PATH
+from tare.base.host import LocalHost
+from tare.drivers.containers import client, engine
+from tare.drivers.places import PATH
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,22 +355,18 @@ Taker: TypeAlias = Callable[[Content, str, Report], str]  # returns what a study
 
 def into_docker(content: Content, name: str, report: Report) -> str:
     """An image of the Docker engine that answers."""
-    repository, tag = _tagged(name)
-    with _archive(content, report) as file, closing(engine.connect(LocalHost())) as client:
-        client.api.timeout = _IMPORT_WITHIN_S
-        with engine.errors(f"import the image {name}"):
-            client.api.import_image_from_file(str(file), repository=repository, tag=tag, changes=_changes(content))
-            client.api.inspect_image(f"{repository}:{tag}")
-    return f"{repository}:{tag}"
+    return _imported(engine.connect(LocalHost()), content, name, report)
 
 
 def into_podman(content: Content, name: str, report: Report) -> str:
     """An image of Podman, as root has them."""
+    return _imported(client.podman(LocalHost()), content, name, report)
+
+
+def _imported(taker: client.Client, content: Content, name: str, report: Report) -> str:
     image = ":".join(_tagged(name))
-    host: Host = LocalHost()
-    changes = [f"--change={change}" for change in _changes(content)]
     with _archive(content, report) as file:
-        host.run(["podman", "import", "--quiet", *changes, str(file), image], limit_s=_IMPORT_WITHIN_S).checked()
+        taker.import_archive(file, image, _changes(content), _IMPORT_WITHIN_S)
     return image
 
 

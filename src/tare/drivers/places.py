@@ -37,7 +37,8 @@ _STEADY = {"ONEDNN_JIT_PROFILE": "0", "PYTHONHASHSEED": "0"}
 # Not for a user's command: its imports would be compiled in every trial of every side, and what an image without
 # compiled files costs could not be seen.
 _STEADY_BUILT_IN = {**_STEADY, "PYTHONDONTWRITEBYTECODE": "1"}
-_DEFAULTS = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME": "/", "LANG": "C.UTF-8"}
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_DEFAULTS = {"PATH": PATH, "HOME": "/", "LANG": "C.UTF-8"}
 
 
 def launched(python: str, workdir: Path, argv: Sequence[str]) -> tuple[str, ...]:

@@ -247,7 +247,7 @@ class LeanHost(GuestPlace):
     def __init__(self, line: Line) -> None:
         reported = line.said
         here = LocalHost(python=str(reported["executable"]))
-        super().__init__(here, line.device.name, line.link, Scope(), lambda: "", folder=Path(os.devnull))
+        super().__init__(here, line.device.name, line.link, Scope(), lambda: "")
         self.line = line
         self.gone = False  # the line broke
         self.guest_clock: LeanClock = LeanClock()

@@ -17,7 +17,7 @@ from tare.base.ledger import growth
 from tare.base.text import share_text
 from tare.drivers.cgroups.limits import LATER
 from tare.drivers.containers.isolation import NEEDED_BY_USER, USUAL
-from tare.drivers.containers.roots import unpacked
+from tare.drivers.containers.unpacked import unpacked
 from tare.parts.causes.variables import PLACE_VARIABLES, PLACES, is_settable
 from tare.parts.find import find, names
 from tare.parts.protocols import Cause, Json, NotLooked, Platform, RuledOut, Side, Suspicion, unseen

@@ -87,14 +87,13 @@ def now_ns():
 
 
 class Agent:
-    """One thread, one loop: the channel, the output of jobs, connections, and children that ended."""
+    """One thread, one loop: the channel, the output of jobs, and children that ended."""
 
     def __init__(self, channel):
         self._channel = channel
         self._jobs = {}
         self._watch = selectors.DefaultSelector()
         self._watch.register(channel, selectors.EVENT_READ, self._from_device)
-        self._streams = guest_jobs.Streams(channel, self._watch)
         self._seen = {}  # workdir -> name -> what the device knows of that file
 
     def serve(self):
@@ -188,14 +187,6 @@ class Agent:
         if job is not None:
             guest_jobs.kill(job)
         return {}, b""
-
-    def _do_reach(self, header, data):
-        self._streams.reach(header)
-        return {"reached": True}, b""
-
-    def _do_relay(self, header, data):
-        self._streams.relay(header, data)
-        return None, b""
 
     # Jobs
 

@@ -50,7 +50,7 @@ def a_package(site: Path, name: str, version: str, *wanted: str) -> None:
         ("uv pip install --python /opt/python tare_bench", True),
         ("pipx run tare-bench", True),
         ("uvx tare weigh", True),
-        ("pip install '/path/to/tare[docker]'", False),
+        ("pip install '/path/to/tare[report]'", False),
         ("pip install ./tare_bench-0.1.0-py3-none-any.whl", False),
         ("uvx --from ./tare_bench-0.1.0-py3-none-any.whl tare weigh", False),
         ("pip install pandas", False),
@@ -93,7 +93,7 @@ def test_of_sources_that_are_not_installed_it_comes_from_their_folder(monkeypatc
 
 
 def test_every_message_of_an_extra_here_names_its_libraries_and_never_tare() -> None:
-    for extra in ("docker", "nvidia", "report", "serve", "fleet", "slurm", "mlflow", "wandb"):
+    for extra in ("nvidia", "report", "serve", "fleet", "slurm", "mlflow", "wandb"):
         assert not [*named_to_an_index(pip_install(extra))]
         assert "[" not in pip_install(extra)  # the environment of tests is an installed one
 

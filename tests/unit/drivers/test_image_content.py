@@ -14,7 +14,7 @@ import pytest
 
 from tare.base.errors import StudyError
 from tare.drivers import images as image_python
-from tare.drivers.containers import roots
+from tare.drivers.containers.differing import differing
 from tare.drivers.images import Tree, gather, into_folder, libraries, write_folder, write_tar
 
 PYTHON = str(Path(sys.executable).resolve())
@@ -176,4 +176,4 @@ def test_two_roots_differ_in_files_of_other_content_and_in_those_of_one_alone(tm
     paths = ["/app/same.py", "/app/changed.py", "/app/new.so", "/app/none.py", "/etc/hosts", "/link/passwd", "/app"]
     paths += ["/bin/awk", "/bin/mawk", "/bin/busybox", "/lib/libwork.so.1.2", "/lib/libwork.so.1.3"]
 
-    assert roots.differing(paths, one, other) == ["/app/changed.py", "/app/new.so", "/bin/awk", "/lib/libwork.so.1"]
+    assert differing(paths, one, other) == ["/app/changed.py", "/app/new.so", "/bin/awk", "/lib/libwork.so.1"]

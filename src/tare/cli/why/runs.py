@@ -217,7 +217,7 @@ class Trying:
 
     def narrowed(self, search: Search, paths: Sequence[str], found: Where) -> bool:
         """Whether files that were touched differ between the roots of both sides, and are now to be tried."""
-        from tare.drivers.containers.roots import differing
+        from tare.drivers.containers.differing import differing
         from tare.parts.causes.software import exchanged, untaken_text
 
         ours, theirs = search.slow.root(), self.quick.root()

@@ -14,9 +14,9 @@ from tare.base.errors import ObstacleError, TareError
 from tare.base.host import Host, OwnDevice
 from tare.base.processes import mounts, words_of
 from tare.drivers.cgroups.tree import state_of
+from tare.drivers.containers.client import UNIX
 from tare.drivers.places import comes_true
 
-UNIX = "unix://"
 _NOTED = "/var/run/docker.pid"
 _ANSWER_S = 1.0
 

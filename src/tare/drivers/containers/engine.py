@@ -8,28 +8,27 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from tare.base.errors import ObstacleError, TareError, TrialError
+from tare.base.errors import ObstacleError, TareError
 from tare.base.files import state_dir
-from tare.base.host import Host, LocalHost, OwnDevice, Reaching
-from tare.base.installed import pip_install
+from tare.base.host import Host, LocalHost, OwnDevice, clock_inside
 from tare.base.processes import is_root
 from tare.base.rulings import Ruling, obstacle
-from tare.drivers.containers.daemons import UNIX, Patience, dead_mounts_in, launch, own_pid_in, socket_in, stop_in
+from tare.drivers.containers import client
+from tare.drivers.containers.client import UNIX, Client, is_installed
+from tare.drivers.containers.daemons import Patience, dead_mounts_in, launch, own_pid_in, socket_in, stop_in
 
 SYSTEM_SOCKET = "/var/run/docker.sock"
 _LONGEST_SOCKET_PATH = 107  # the kernel's limit for a UNIX socket
 SITE = "tare-engine"  # what our own engine leaves behind belongs to no trial
 _ANSWER_WITHIN_S = 2.0
-_REQUEST_WITHIN_S = 60  # an engine that hangs must not hang us (faults.md D3p)
+_ANSWERS_WITHIN_S = 60.0  # an engine that hangs must not hang tare (faults.md D3p)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,42 +70,32 @@ def find() -> Engine | None:
 def why_silent(path: str, within_s: float = _ANSWER_WITHIN_S) -> str | None:
     """Why no engine answers at this socket; None if one does."""
     try:
-        answer = _ping(path, within_s)
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(within_s)
+            line.connect(path)
+            line.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
+            answer = line.recv(4096)
     except OSError as error:
         return error.strerror or str(error)
     return None if b" 200 " in answer[:64] else f"it answers {answer[:40]!r}"
 
 
-def _ping(path: str, within_s: float) -> bytes:
-    with socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(within_s)
-        line.connect(path)
-        line.sendall(b"GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n")
-        return line.recv(4096)
-
-
 def own_obstacles(host: Host) -> list[Ruling]:
     """Why the engine of the device cannot be used on this host."""
-    stopped = sdk_obstacles()
     if not isinstance(host, OwnDevice):
-        stopped.append(
-            obstacle(
-                "needs.outermost",
-                f"docker talks to an engine's socket, and there is no way to one inside {host.name}; "
-                "inside another container use runc or podman.",
-            )
+        sentence = (
+            f"docker needs an engine, and there is none inside {host.name}, which has no kernel of its own: "
+            "use runc or podman there."
         )
-    elif find() is None:
-        stopped.append(_no_engine())
-    return stopped
+        return [obstacle("needs.outermost", sentence)]
+    return [*command_obstacles(host), *([_no_engine()] if find() is None else [])]
 
 
-def sdk_obstacles() -> list[Ruling]:
-    try:
-        import docker  # noqa: F401
-    except ImportError:
-        return [obstacle("needs.module", f"the Docker SDK for Python is not installed: run `{pip_install('docker')}`.")]
-    return []
+def command_obstacles(host: Host) -> list[Ruling]:
+    if is_installed(host, "docker"):
+        return []
+    sentence = "the command `docker` is not installed: `apt-get install docker.io` (or docker-cli) brings it."
+    return [obstacle("needs.program", sentence)]
 
 
 def _no_engine() -> Ruling:
@@ -125,52 +114,25 @@ def _no_engine() -> Ruling:
     )
 
 
-def connect(host: Host) -> Any:
-    """A client of the SDK for the first engine that answers; raises `ObstacleError` with what to do."""
-    found = find() if isinstance(host, OwnDevice) and not sdk_obstacles() else None
-    if found is None:
-        raise ObstacleError("docker cannot be used here.", own_obstacles(host) or [_no_engine()])
-    return client(found.socket, _REQUEST_WITHIN_S)
+def connect(host: Host) -> Client:
+    """The command line of the first engine that answers; raises `ObstacleError` with what to do."""
+    answering = find() if isinstance(host, OwnDevice) else None
+    if answering is None or (missing := command_obstacles(host)):
+        raise ObstacleError("docker cannot be used here.", own_obstacles(host) or missing)
+    return client.docker(host, answering.socket, _ANSWERS_WITHIN_S)
 
 
-def client(path: str, within_s: int) -> Any:
-    """A client of the SDK for the engine at this socket; it waits so long for each answer."""
-    import docker
-
-    with errors("answer"):
-        try:  # the SDK's own question for the version takes the engine 7 ms, this one 0.5
-            version = re.search(rb"(?i)\napi-version: *([0-9.]+)\r", _ping(path, within_s))
-        except TimeoutError:
-            raise
-        except OSError:
-            version = None
-        spoken = version[1].decode() if version else "auto"
-        return docker.DockerClient(base_url=f"{UNIX}{path}", version=spoken, timeout=within_s)
-
-
-@contextlib.contextmanager
-def errors(doing: str) -> Iterator[None]:
-    """What the SDK and its transport raise, as an error of ours that says what was being done."""
-    import docker.errors
-    import requests.exceptions
-
-    try:
-        yield
-    except docker.errors.DockerException as error:
-        reported = (error.explanation if isinstance(error, docker.errors.APIError) else None) or str(error)
-        raise TrialError(f"the Docker engine could not {doing}: {reported}") from error
-    except (requests.exceptions.RequestException, TimeoutError) as error:
-        raise TrialError(
-            f"the Docker engine did not answer when asked to {doing}: {error}\n"
-            "It was restarted or hangs; look at its log, then `tare device restore` removes what was left behind."
-        ) from error
+def clients(host: Host) -> list[Client]:
+    """The engines of this device that may have images, the one without a daemon first."""
+    there = [client.podman(host)] if is_installed(host, "podman") else []
+    return [*there, *([connect(host)] if find() is not None and is_installed(host, "docker") else [])]
 
 
 def start(host: Host) -> Engine:
     """The engine that answers, else a private one that we start; raises `ObstacleError` where neither can be had."""
-    found = find()
-    if found is not None:
-        return found
+    answering = find()
+    if answering is not None:
+        return answering
     if not is_root(host):
         raise ObstacleError("no Docker engine answers, and only root can start one.", [_no_engine()])
     if host.run(["dockerd", "--version"]).code != 0:
@@ -182,7 +144,7 @@ def start(host: Host) -> Engine:
 
 
 @contextlib.contextmanager
-def for_removal(host: Host) -> Iterator[Any | None]:
+def for_removal(host: Host) -> Iterator[Client | None]:
     """A client to remove a dead run's containers with; None where no engine is left that could have any.
 
     Our own engine is started for it where its data are still there, and stopped again: after a power cut nobody else
@@ -202,8 +164,7 @@ def for_removal(host: Host) -> Iterator[Any | None]:
                 "remove the folder, and with it all that it holds; then run `tare device restore` again."
             ) from error
     try:
-        with contextlib.closing(connect(host)) as connected:
-            yield connected
+        yield connect(host)
     finally:
         if started:
             stop(host)
@@ -240,20 +201,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         match words:
             case ["start"]:
-                told = f"export DOCKER_HOST={start(LocalHost()).address}"
+                answer = f"export DOCKER_HOST={start(LocalHost()).address}"
             case ["stop"]:
-                told = "stopped." if stop(LocalHost()) else "no engine of ours was running."
+                answer = "stopped." if stop(LocalHost()) else "no engine of ours was running."
             case ["status"]:
-                if (found := find()) is None:
+                if (running := find()) is None:
                     raise ObstacleError("no Docker engine.", [_no_engine()])
-                told = f"{found.address} answers{' (started by tare)' if found.ours else ''}."
+                answer = f"{running.address} answers{' (started by tare)' if running.ours else ''}."
             case _:
                 sys.stderr.write("usage: python -m tare.drivers.containers.engine start|stop|status\n")
                 return 2
     except TareError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
-    sys.stdout.write(f"{told}\n")
+    sys.stdout.write(f"{answer}\n")
     return 0
 
 
@@ -271,8 +232,8 @@ STOPPED = "the private Docker engine of an earlier run was stopped."
 @contextmanager
 def held(host: Host) -> Iterator[str | None]:
     """Start a private engine where none answers and we may; where we may not, the platform's obstacle says why."""
-    found = find()
-    if os.geteuid() != 0 or (found is not None and not found.ours):
+    answering = find()
+    if os.geteuid() != 0 or (answering is not None and not answering.ours):
         yield None
         return
     with _lock("users") as users:
@@ -284,8 +245,8 @@ def held(host: Host) -> Iterator[str | None]:
 
 
 def could_start(host: Host) -> bool:
-    """Whether a run would get a private engine: none answers, we are root, and both the SDK and dockerd are there."""
-    if os.geteuid() != 0 or find() is not None or sdk_obstacles():
+    """Whether a run would get a private engine: none answers, tare runs as root, and its programs are installed."""
+    if os.geteuid() != 0 or find() is not None or not is_installed(host, "docker"):
         return False
     return host.run(["sh", "-c", "command -v dockerd"]).code == 0
 
@@ -357,71 +318,71 @@ def _is_last(users: int) -> bool:
 INSIDE = "/run/tare/engine"
 # An emulated processor is fifty times slower, and each look costs it dearly.
 _PATIENCE = Patience(ready_s=600.0, stop_s=120.0, look_every_s=0.5)
-_GUEST_ANSWERS_WITHIN_S = 30.0
-_GUEST_REQUEST_WITHIN_S = 600
+_GUEST_ANSWERS_WITHIN_S = 600.0
+
+
+def is_in_guest(host: Host) -> bool:
+    """Whether this host has a kernel of its own, which can run an engine."""
+    return clock_inside(host) is not None
 
 
 def obstacles(host: Host) -> list[Ruling]:
-    """Why no engine can be had for containers on this host, in found; nothing is started."""
-    if not isinstance(host, Reaching):
+    """Why no engine can be had for containers on this host; nothing is started."""
+    if not is_in_guest(host):
         return own_obstacles(host)
-    found = sdk_obstacles()
-    if _found(host) is None:
-        found += _start_obstacles(host)
-    return found
+    return [*command_obstacles(host), *([] if answers(host) else _start_obstacles(host))]
 
 
-def _start_obstacles(host: Reaching) -> list[Ruling]:
-    found = []
+def _start_obstacles(host: Host) -> list[Ruling]:
+    stopped = []
     if not is_root(host):
-        found.append(
-            obstacle("needs.root", f"no Docker engine answers inside {host.name}, and only root can start one there.")
-        )
+        sentence = f"no Docker engine answers inside {host.name}, and only root can start one there."
+        stopped.append(obstacle("needs.root", sentence))
     if host.run(["sh", "-c", "command -v dockerd"]).code != 0:
-        found.append(
-            obstacle(
-                "needs.engine",
-                f"no Docker engine answers inside {host.name}, and none is installed there: "
-                "`apt-get install docker.io` on the device brings one to a machine that has its root.",
-            )
+        sentence = (
+            f"no Docker engine answers inside {host.name}, and none is installed there: "
+            "`apt-get install docker.io` on the device brings one to a machine that has its root."
         )
-    return found
+        stopped.append(obstacle("needs.engine", sentence))
+    return stopped
 
 
 def answers(host: Host) -> bool:
     """Whether an engine runs already, and so may have images."""
-    return (_found(host) if isinstance(host, Reaching) else find()) is not None
+    return (_socket_inside(host) if is_in_guest(host) else find()) is not None
 
 
 @contextmanager
-def opened(host: Host) -> Iterator[Any]:
-    """A client of the SDK for this host's engine; what was started for it is stopped again."""
-    if not isinstance(host, Reaching):
-        with closing(connect(host)) as connected:
-            yield connected
+def opened(host: Host) -> Iterator[Client]:
+    """The command line of this host's engine; an engine that was started for it is stopped again."""
+    if not is_in_guest(host):
+        yield connect(host)
         return
-    if found := obstacles(host):
-        raise ObstacleError(f"docker cannot be used inside {host.name}.", found)
-    with ExitStack() as stack:
-        near = stack.enter_context(host.reach(_found(host) or _started(host, stack)))
-        yield stack.enter_context(closing(client(near, _GUEST_REQUEST_WITHIN_S)))
+    if stopped := obstacles(host):
+        raise ObstacleError(f"docker cannot be used inside {host.name}.", stopped)
+    answering = _socket_inside(host)
+    try:
+        path = answering or _started_inside(host)
+        yield client.docker(host, path, _GUEST_ANSWERS_WITHIN_S)
+    finally:
+        if answering is None:
+            stop_in(host, INSIDE, _PATIENCE)
 
 
-def _found(host: Reaching) -> str | None:
+def _socket_inside(host: Host) -> str | None:
     """The socket inside where an engine answers."""
     there = (path for path in (SYSTEM_SOCKET, socket_in(INSIDE)) if host.run(["test", "-S", path]).code == 0)
-    return next((path for path in there if _why_silent(host, path) is None), None)
+    return next((path for path in there if _why_silent_inside(host, path) is None), None)
 
 
-def _why_silent(host: Reaching, path: str) -> str | None:
-    with host.reach(path) as near:
-        return why_silent(near, _GUEST_ANSWERS_WITHIN_S)
+def _why_silent_inside(host: Host, path: str) -> str | None:
+    asked = client.docker(host, path, _GUEST_ANSWERS_WITHIN_S).run("version", "--format={{.Server.Version}}")
+    return None if asked.code == 0 else asked.err.strip() or f"code {asked.code}"
 
 
-def _started(host: Reaching, stack: ExitStack) -> str:
+def _started_inside(host: Host) -> str:
     path = socket_in(INSIDE)
-    launch(host, INSIDE, lambda: _why_silent(host, path), _PATIENCE, containerd_first=True)
-    stack.callback(stop_in, host, INSIDE, _PATIENCE)
+    launch(host, INSIDE, lambda: _why_silent_inside(host, path), _PATIENCE, containerd_first=True)
     return path
 
 

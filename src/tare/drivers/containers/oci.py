@@ -23,13 +23,13 @@ from tare.drivers.cgroups.tree import PARENT, PIDS_LIMIT
 from tare.drivers.containers import isolation, roots
 from tare.drivers.containers.isolation import USUAL
 from tare.drivers.containers.place import Container, ContainerPlace, Root
-from tare.drivers.containers.roots import Bind, Unpacked, is_path, unpacked
+from tare.drivers.containers.roots import Bind
+from tare.drivers.containers.unpacked import Unpacked, is_path, unpacked
 from tare.drivers.nvidia import GpuFile, oci_devices, oci_rules
-from tare.drivers.places import Phases
+from tare.drivers.places import PATH, Phases
 from tare.parts.protocols import Json, Leftover
 
 SLEEPER = ("sleep", "2147483647")  # keeps the place open; the jobs come by exec
-PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SHELLS_OWN = (  # variables that a shell on the way does not hand on as they came, or refuses to set
     r"E?UID|PPID|GROUPS|OPTIND|OPTARG|LINENO|S?RANDOM|SECONDS|EPOCH\w+|SHELLOPTS|BASHOPTS|BASH|BASHPID|BASH_\w+|DIRSTACK"
     r"|FUNCNAME|HISTCMD|PIPESTATUS"

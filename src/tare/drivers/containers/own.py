@@ -32,9 +32,9 @@ from tare.base.processes import is_root
 from tare.base.secrets import Scrubber, shown_env
 from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import may_make_groups
-from tare.drivers.containers.daemons import UNIX, listener
+from tare.drivers.containers.client import LABEL, UNIX, labels
+from tare.drivers.containers.daemons import listener
 from tare.drivers.containers.line import Flag, Line
-from tare.drivers.containers.place import LABEL, labels
 from tare.drivers.containers.roots import give_work_folder
 from tare.drivers.layers import LARGEST_COPY_BYTES
 from tare.drivers.places import Phases, comes_true

@@ -30,7 +30,7 @@ from tare.base.host import (
     facts_of,
     shares_workdir,
 )
-from tare.base.processes import Identity, Owner, boot_id, identity, user_of
+from tare.base.processes import Identity, identity, user_of
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_words
 from tare.base.units import SizeBytes
@@ -40,15 +40,15 @@ from tare.drivers.cgroups.limits import Limits
 from tare.drivers.cgroups.tree import NAME_VARIABLE
 from tare.drivers.containers import roots
 from tare.drivers.containers.daemons import serving
+from tare.drivers.containers.differing import inside
 from tare.drivers.containers.roots import Bind
+from tare.drivers.containers.unpacked import unpacked
 from tare.drivers.places import Phases
-from tare.parts.protocols import Json, Leftover
+from tare.parts.protocols import Json
 
 OF_FILES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID")
-LABEL = "tare.run"  # the name of the site that a container was made for
 # As on the device, a program may be run from /tmp: compilers of kernels put theirs there.
 TMPFS = {"/tmp": "rw,nosuid,nodev,exec,mode=1777", "/run": "rw,nosuid,nodev,noexec,mode=755,size=65536k"}
-_OWNER, _BOOT = "tare.owner", "tare.boot"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _NO_SUCH_FILE = 66
 CALLER = "caller"
@@ -99,8 +99,8 @@ class Container(Limits):
     """host: the host's own root file system under an overlay, so that both sides run the same software."""
 
     image: str | None = None
-    """An image instead of the host's root: a name that the engine has, a tarball of `docker save` or `podman save`, an
-    OCI layout, (all but docker and podman) a folder with a root file system, or (apptainer) a SIF file."""
+    """An image instead of the host's root: a name that Docker or Podman has, a tarball of `docker save` or `podman
+    save` or an OCI layout (both need Podman), a folder with a root file system, or (apptainer, bare) a SIF file."""
 
     python: str = "python3"
     """The interpreter inside an image; with `rootfs: host` it is the host's own."""
@@ -204,8 +204,8 @@ class Container(Limits):
 
     def covered(self, root: Root) -> Root:
         """The root with nothing in the files that are hidden, and with those that are taken from elsewhere."""
-        other = Path("/") if self.taken_from is None or not self.taken else roots.unpacked(self.taken_from).root
-        taken = {path: roots.inside(other, path) for path in self.taken}
+        other = Path("/") if self.taken_from is None or not self.taken else unpacked(self.taken_from).root
+        taken = {path: inside(other, path) for path in self.taken}
         sources = {path: str(source) if source.exists() else "/dev/null" for path, source in taken.items()}
         hidden = dict.fromkeys(self.hidden, "/dev/null")
         return replace(root, binds=[*root.binds, *(Bind(s, path) for path, s in {**sources, **hidden}.items())])
@@ -213,19 +213,6 @@ class Container(Limits):
     @abstractmethod
     def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
         """The container as it runs, with its limits; the stack removes it."""
-
-    def image_root(self, host: Host, site: Site, stack: ExitStack, image: str, config: ImageConfig) -> Root:
-        """The root of an image that an engine has."""
-        if config.user and site.layered:
-            roots.open_to_all(host, site)
-        own_tmp = not self.may_write(site) and not roots.hidden_by_tmp(config)
-        return Root(image, roots.image_binds(host, site, stack), own_tmp, image=config)
-
-    def engines_user(self, host: Host, site: Site, root: Root) -> str:
-        """Whom an engine starts commands as: who was requested, the image's own for a command in it, or the runner."""
-        if (requested := self.user_inside(host)) is not None:
-            return requested.user
-        return (root.image.user if root.image and site.layered else "") or identity(host).user
 
     def user_inside(self, host: Host) -> Identity | None:
         """The user that was requested; None where it is the image's own, or the runner."""
@@ -290,17 +277,6 @@ class Container(Limits):
 
 def _words_of(entry: str) -> tuple[str, ...]:
     return () if entry == NO_ENTRY else tuple(shlex.split(entry))
-
-
-def labels(site: str) -> dict[str, str]:
-    """What a container of an engine is found by after a crash."""
-    return {LABEL: site, _OWNER: str(Owner.me()), _BOOT: boot_id()}
-
-
-def leftover(engine: str, identity: str, found: Mapping[str, str]) -> Leftover:
-    """A container with our label, as an engine lists it."""
-    what = f"the {engine} container {identity[:12]}"
-    return Leftover(found[LABEL], what, found.get(_OWNER, ""), found.get(_BOOT, ""))
 
 
 class ContainerPlace(ABC):

@@ -23,13 +23,12 @@ from tare.base.processes import is_root, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers.cgroups import limits
 from tare.drivers.cgroups.job import GroupPlatform
-from tare.drivers.containers.oci import PATH
 from tare.drivers.guests import boot as initramfs
 from tare.drivers.guests import boot as kernels
 from tare.drivers.guests.boot import Export, Kernel, export
 from tare.drivers.guests.channel import GuestGone, GuestSilent, Link, Wire
 from tare.drivers.guests.place import GuestPlace, tail
-from tare.drivers.places import Phases, comes_true
+from tare.drivers.places import PATH, Phases, comes_true
 from tare.parts.protocols import Json
 from tare_inside.jobs import remove_tree
 
@@ -270,7 +269,7 @@ class Guest(limits.Limits):
             phases = Phases(host.clock)
             with phases.timed("open.boot"):
                 link, reported = self._up(boot, stack)
-            place = GuestPlace(host, site.name, link, _scope(boot), boot.last_words, folder=boot.folder)
+            place = GuestPlace(host, site.name, link, _scope(boot), boot.last_words)
             place.phases.update(phases)
             with place.phases.timed("open.prepare"):
                 place.prepare_workdir(site)

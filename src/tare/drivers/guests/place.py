@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -22,9 +22,8 @@ from tare.base.errors import TrialError
 from tare.base.host import Completed, Exit, Host, Job, Process, Scope, Site
 from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import with_oom_note
-from tare.drivers.containers.oci import PATH
-from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilent, Link, checked, relayed, sight
-from tare.drivers.places import Phases
+from tare.drivers.guests.channel import Frame, GuestClock, GuestGone, GuestSilent, Link, checked, sight
+from tare.drivers.places import PATH, Phases
 from tare.parts.protocols import Json
 from tare_inside.agents.guest_jobs import names
 
@@ -143,9 +142,7 @@ class GuestPlace:
 
     runs_others = False  # so that memory that ran out there ran out for our job
 
-    def __init__(
-        self, host: Host, name: str, link: Link, scope: Scope, last_words: Callable[[], str], *, folder: Path
-    ) -> None:
+    def __init__(self, host: Host, name: str, link: Link, scope: Scope, last_words: Callable[[], str]) -> None:
         self.name = name
         self.clock = host.clock
         self.python = host.python
@@ -157,7 +154,6 @@ class GuestPlace:
         self._link = link
         self._scope = scope
         self._last_words = last_words
-        self._folder = folder  # on the device, the machine's own
         self._workdirs: list[Workdir] = []
         self._made = ExitStack()
 
@@ -174,14 +170,15 @@ class GuestPlace:
         self._push()
 
     def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        self.lay_out(clocked=False)
+        self._push()
         ended = self._start(argv, self._env, "/", stdin.encode()).wait(limit_s)
         if ended.timed_out:
             return Completed(tuple(argv), 124, ended.out, f"{ended.err}\nended by tare: no answer within {limit_s:g} s")
         return Completed(tuple(argv), ended.code, ended.out, ended.err)
 
     def spawn(self, job: Job) -> Process:
-        self.lay_out(clocked=True)
+        self._push()
+        self.look_at_clock()
         return self._start(job.argv, {**job.env, tree.NAME_VARIABLE: self.name}, job.cwd, b"", clocked=True)
 
     def read(self, path: PurePath | str) -> str:
@@ -196,19 +193,6 @@ class GuestPlace:
 
     def scope(self) -> Scope:
         return self._scope
-
-    def reach(self, path: str) -> AbstractContextManager[str]:
-        return relayed(self._link, path, self._folder)
-
-    def lay_out(self, *, clocked: bool) -> None:
-        self._push()
-        if clocked:
-            self.look_at_clock()
-
-    def bring_home(self, *, clocked: bool) -> None:
-        if clocked:
-            self.look_at_clock()
-        self.pull()
 
     def close(self) -> None:
         with self.phases.timed("close.stop"):
@@ -290,7 +274,9 @@ class GuestProcess:
             closed = self._until("closed", _CLOSES_WITHIN_S)
         except (GuestGone, GuestSilent) as error:
             raise self._place.lost("finish the job", error) from error
-        self._place.bring_home(clocked=self._clocked)
+        if self._clocked:
+            self._place.look_at_clock()
+        self._place.pull()
         seen = Exit(
             code=int(ended.header["ended"]),
             seconds=(end_ns - self._start_ns) / 1e9,

@@ -20,11 +20,12 @@ from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import Group, begun, entered, limited_group, may_make_groups, run_in_group
 from tare.drivers.containers import roots
-from tare.drivers.containers.oci import PATH, SHELLS_OWN
+from tare.drivers.containers.oci import SHELLS_OWN
 from tare.drivers.containers.place import Container, ContainerPlace, Root, handed_over
-from tare.drivers.containers.roots import OF_APPTAINER, Bind, is_path, is_sif, unpacked
+from tare.drivers.containers.roots import Bind
+from tare.drivers.containers.unpacked import OF_APPTAINER, is_path, is_sif, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
-from tare.drivers.places import Phases
+from tare.drivers.places import PATH, Phases
 from tare.parts.protocols import Json
 
 _PROGRAMS = ("apptainer", "singularity")

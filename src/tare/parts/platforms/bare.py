@@ -12,7 +12,7 @@ from tare.drivers import layers
 from tare.drivers.cgroups.job import Files, GroupHost, GroupPlatform
 from tare.drivers.containers import roots
 from tare.drivers.containers.place import python_in
-from tare.drivers.containers.roots import unpacked
+from tare.drivers.containers.unpacked import unpacked
 from tare.drivers.places import Phases
 
 

@@ -1,10 +1,14 @@
-"""A container of the Docker engine, through its SDK."""
+"""A container of the Docker engine."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+import tarfile
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -12,31 +16,32 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from tare.base.errors import TrialError
-from tare.base.host import Completed, Host, Job, OwnDevice, Process, Site, node_name
-from tare.base.processes import Mount, holding, identity, mounts, ulimits
+from tare.base.errors import ObstacleError, TrialError
+from tare.base.host import Host, OwnDevice, Site
+from tare.base.processes import Mount, holding, identity, mounts
 from tare.base.rulings import Ruling, obstacle
 from tare.drivers import layers
 from tare.drivers.cgroups import limits, tree
-from tare.drivers.cgroups.job import Group
-from tare.drivers.containers import docker, engine, roots
-from tare.drivers.containers.daemons import serving
-from tare.drivers.containers.docker import ExecProcess, Inside, environment
-from tare.drivers.containers.oci import PATH, SLEEPER
-from tare.drivers.containers.place import LABEL, TMPFS, Container, ContainerPlace, Root, labels, leftover
-from tare.drivers.containers.roots import Bind, Top, is_path, unpacked
-from tare.drivers.nvidia import GpuFile, gpu_obstacles, handed_on
-from tare.drivers.places import Phases
+from tare.drivers.containers import engine, roots
+from tare.drivers.containers.client import Client
+from tare.drivers.containers.engine_container import EngineContainer, imported, mount_options, own_tmpfs
+from tare.drivers.containers.place import Root
+from tare.drivers.containers.roots import OWN, Bind, Top
+from tare.drivers.containers.unpacked import image_config, is_path, unpacked
+from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.parts.protocols import Json, Leftover
 
-_ADDED = ("HOSTNAME", tree.KEEPER_VARIABLE)  # what the container has and a command inside does not get
 _NVIDIA = "nvidia"
-_ALL_GPUS = {"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}  # for NVIDIA's runtime
+_FOR_NVIDIA = ("--env=NVIDIA_VISIBLE_DEVICES=all", "--env=NVIDIA_DRIVER_CAPABILITIES=compute,utility")
 _CREATED_WITHIN_S = 2.0
+_BUILT_WITHIN_S = 3600.0
 _PARENTS = (tree.PARENT, f"{tree.PARENT}.slice")
+_SKELETON = "tare/skeleton"
+_BUILT = "tare/built"
+_RECURSIVE_BY_NAME = 25  # from this version on `docker create` warns of the older option
 
 
-class Docker(Container):
+class Docker(EngineContainer):
     """Run in a container of the Docker engine: no network, no capabilities but for files, Docker's seccomp.
 
     A command of root's that may write keeps the four capabilities for files of other users.
@@ -62,9 +67,9 @@ class Docker(Container):
         stopped += self.user_obstacles(host)
         if self.dockerfile is not None and not self.dockerfile.is_file():
             stopped.append(obstacle("needs.file", f"no {self.dockerfile} to build the image from."))
-        if not stopped and self.image is not None and engine.answers(host):
+        if not stopped and self.image is not None and not is_path(self.image) and engine.answers(host):
             with engine.opened(host) as client:
-                if not is_path(self.image) and docker.missing(client, self.image):
+                if client.image(self.image) is None:
                     stopped.append(
                         obstacle(
                             "needs.image",
@@ -75,8 +80,8 @@ class Docker(Container):
         return stopped
 
     def here(self, host: Host) -> dict[str, Json]:
-        with engine.opened(host) as client, engine.errors("say what it is"):
-            reported = client.info()
+        with engine.opened(host) as client:
+            reported = _info(client)
         names = {"version": "ServerVersion", "storage": "Driver", "cgroup_driver": "CgroupDriver"}
         return {name: reported[key] for name, key in names.items() if reported.get(key)}
 
@@ -102,29 +107,19 @@ class Docker(Container):
     def after_dead_run(cls, host: Host) -> str | None:
         return engine.stop_left_over(host)
 
-    def started(self, host: Host, site: Site, stack: ExitStack, phases: Phases) -> tuple[ContainerPlace, Root]:
-        with phases.timed("open.engine"):
-            client = stack.enter_context(engine.opened(host))
-        stack.callback(tree.remove_parent, host)
-        with phases.timed("open.root"):
-            root = self.covered(self._root(host, client, site, stack))
-        with phases.timed("open.start"):
-            gpus = handed_on(host, self.gpu)
-            inside = self._inside(host, client, site, root, gpus, stack)
-        limits.check_held(host, self, inside.group.folders)
-        place = DockerPlace(host, site.name, inside, root)
-        place.facts |= {**root.facts, **({"gpu_files": len(gpus)} if gpus else {})}
-        return place, root
+    def client(self, host: Host, stack: ExitStack) -> Client:
+        return stack.enter_context(engine.opened(host))
 
-    def _root(self, host: Host, client: Any, site: Site, stack: ExitStack) -> Root:
-        """What the container sees as its file system."""
+    def root(self, client: Client, site: Site, stack: ExitStack) -> Root:
+        host = client.host
         if self.rootfs is None:
             image = self._image_id(client)
-            root = self.image_root(host, site, stack, image, docker.config_of(client, image))
-            return replace(root, facts={"root": "image", "image_id": image})
+            about = client.image(image) or {}
+            root = self.image_root(host, site, stack, image, image_config(about.get("Config") or {}))
+            return replace(root, facts={**root.facts, "image_id": image})
         tops = roots.tops(host)
         if self.sees_all(host, site):
-            return self._view(host, client, site, stack, tops)
+            return self._view(client, site, stack, tops)
         below, kind = "", "binds"
         if identity(host).can_mount:
             below, kind = layers.overlay(host, site, stack), "overlay"
@@ -140,118 +135,71 @@ class Docker(Container):
         # Binds of an overlay are written to its upper layer; binds of the device itself never are.
         writable = self.may_write(site) and kind == "overlay"
         shown = [Bind(f"{below}{folder}", folder, writable) for folder in sorted(folders)]
-        skeleton = docker.skeleton(client, tops)
-        return Root(skeleton, [*shown, *on_top], facts={"root": kind, "image_id": skeleton})
+        image = skeleton(client, tops)
+        return Root(image, [*shown, *on_top], facts={"root": kind, "image_id": image})
 
-    def _view(self, host: Host, client: Any, site: Site, stack: ExitStack, tops: Sequence[Top]) -> Root:
+    def _view(self, client: Client, site: Site, stack: ExitStack, tops: Sequence[Top]) -> Root:
         """All files of the host, writable: the folders of the root's layer, and the other layers."""
-        view = layers.compose(host, site, stack)
+        view = layers.compose(client.host, site, stack)
         names = [*(top.name for top in tops if not top.link), "tmp"]
         shown = [Bind(f"{view.root}/{name}", f"/{name}", writable=True) for name in names]
         shown += [Bind(layer.at, layer.point, bool(layer.upper)) for layer in view.layers[1:]]
-        there = {bind.target: bind for bind in (*shown, *roots.view_binds(host, site))}
-        skeleton = docker.skeleton(client, tops)
-        facts = {"root": "overlay", "image_id": skeleton, **view.facts()}
-        return Root(skeleton, list(there.values()), own_tmp=False, facts=facts)
+        there = {bind.target: bind for bind in (*shown, *roots.view_binds(client.host, site))}
+        image = skeleton(client, tops)
+        facts = {"root": "overlay", "image_id": image, **view.facts()}
+        return Root(image, list(there.values()), own_tmp=False, facts=facts)
 
-    def _image_id(self, client: Any) -> str:
+    def _image_id(self, client: Client) -> str:
+        """The id now. The container is made from the id: a tag may move between two trials."""
         if self.dockerfile is not None:
-            return docker.built(client, self.dockerfile)
-        if is_path(str(self.image)):
-            return docker.taken(client, unpacked(str(self.image)))
-        return docker.pinned(client, str(self.image))
+            return built(client, self.dockerfile)
+        name = imported(client, unpacked(str(self.image))) if is_path(str(self.image)) else str(self.image)
+        if (about := client.image(name)) is None:
+            raise ObstacleError(f"the engine has no image {name}; `docker pull {name}` fetches it.")
+        return str(about["Id"])
 
-    def _inside(
-        self, host: Host, client: Any, site: Site, root: Root, gpus: Sequence[GpuFile], stack: ExitStack
-    ) -> Inside:
-        runtime = self._gpu_runtime(client, gpus)
-        devices = [{"PathOnHost": file.path, "PathInContainer": file.path, "CgroupPermissions": "rwm"} for file in gpus]
-        # An image's own entry point would swallow the sleeper, and its health check would run beside the measurement.
-        config = {
-            "Image": root.path,
-            "Cmd": list(SLEEPER),
-            "Entrypoint": [],
-            "User": self.engines_user(host, site, root),
-            "Hostname": node_name(host),
-            "Env": environment(
-                {**_environment(root), **(_ALL_GPUS if runtime else {}), tree.KEEPER_VARIABLE: site.name}
-            ),
-            "Labels": labels(site.name),
-            "WorkingDir": "/",
-            "Healthcheck": {"Test": ["NONE"]},
-            "HostConfig": {
-                **self._walls(host, site, root),
-                "CgroupParent": _cgroup_parent(client),
-                **({"Devices": devices} if gpus else {}),
-                **({"Runtime": runtime} if runtime else {}),
-                **self._resources(),
-            },
-        }
-        stack.callback(_remove, client, site.name)
-        with tree.parent_kept(host), engine.errors(f"start the container {site.name}"):
-            made = client.api.create_container_from_config(config, name=site.name)["Id"]
-            client.api.start(made)
-            pid = client.api.inspect_container(made)["State"]["Pid"]
-        if not pid:
-            raise TrialError(
-                f"the container {site.name} ended at once: its image needs a `sleep` command to be kept open, "
-                "and the user that tare runs as must be allowed to run it."
-            )
-        return Inside(client.api, made, host, Group(host, tree.folders_of_pid(host, pid), pid))
+    def engine_options(self, client: Client, site: Site, root: Root) -> list[str]:
+        host, info = client.host, _info(client)
+        # The same parent as on bare metal, so that both sides lie equally deep; under systemd it has to be a slice.
+        parent = _PARENTS[1] if info["CgroupDriver"] == "systemd" else f"/{_PARENTS[0]}"
+        tmpfs = {**own_tmpfs(root), **dict.fromkeys(_own_engine(host, root), "ro,nosuid,nodev,noexec,mode=000,size=4k")}
+        # The read-only option does not reach what is mounted further down, so that nothing further down is shown.
+        alone = "bind-recursive=disabled" if _version(client) >= _RECURSIVE_BY_NAME else "bind-nonrecursive=true"
+        return [
+            "--no-healthcheck",  # it would run beside the measurement
+            "--pull=never",
+            f"--env={tree.KEEPER_VARIABLE}={site.name}",
+            f"--pids-limit={tree.PIDS_LIMIT}",
+            f"--cgroup-parent={parent}",
+            *([] if self.seccomp else ["--security-opt=seccomp=unconfined"]),
+            *self._gpu_runtime(info, bool(handed_on(host, self.gpu))),
+            *(f"--tmpfs={path}:{options}" for path, options in tmpfs.items()),
+            *mount_options([*root.binds, *_covers(host, root)], "bind-propagation=rprivate", alone),
+        ]
 
-    def _walls(self, host: Host, site: Site, root: Root) -> dict[str, Json]:
-        """No network, no capability but for files, a read-only root unless a command of the user's runs (S14, S15)."""
-        name = node_name(host)
-        own = {path: options for path, options in TMPFS.items() if path != "/tmp" or root.own_tmp}
-        return {
-            "NetworkMode": self.network,
-            "ExtraHosts": [f"{name}:{roots.loop_address(host, name)}"],
-            "IpcMode": "private",
-            "CapDrop": ["ALL"],
-            "CapAdd": self.capabilities(host, site),
-            "SecurityOpt": ["no-new-privileges", *([] if self.seccomp else ["seccomp=unconfined"])],
-            "Privileged": False,
-            "ReadonlyRootfs": root.own_tmp and not self.may_write(site),
-            "PidsLimit": tree.PIDS_LIMIT,
-            "ShmSize": self.shm_bytes(host),
-            "LogConfig": {"Type": "none"},
-            "RestartPolicy": {"Name": "no"},
-            "Mounts": [_mount(bind) for bind in (*root.binds, *_covers(host, root))],
-            "Tmpfs": {**own, **dict.fromkeys(_own_engine(host, root), "ro,nosuid,nodev,noexec,mode=000,size=4k")},
-            "Ulimits": [{"Name": name, "Soft": soft, "Hard": hard} for name, (soft, hard) in ulimits(host).items()],
-        }
-
-    def _resources(self) -> dict[str, Json]:
-        # CpuQuota, not NanoCpus: a container made with the latter cannot be updated with the former.
-        quota = {} if self.quota is None else {"CpuQuota": self.quota_us(), "CpuPeriod": limits.PERIOD_US}
-        # Memory and swap together: no swap.
-        memory = {} if self.memory is None else {"Memory": self.memory, "MemorySwap": self.memory}
-        cores = {"CpusetCpus": self.cpuset, "CpusetMems": self.mems}
-        return {**quota, **memory, **{name: value for name, value in cores.items() if value is not None}}
-
-    def _gpu_runtime(self, client: Any, gpus: Sequence[GpuFile]) -> str:
+    def _gpu_runtime(self, info: Json, has_gpus: bool) -> Sequence[str]:
         """NVIDIA's runtime, which puts the driver's libraries into an image; the host's own root has them."""
-        if self.rootfs is not None or not gpus:
-            return ""
-        with engine.errors("say which runtimes it has"):
-            there = _NVIDIA in (client.info().get("Runtimes") or {})
-        if there or self.gpu is None:
-            return _NVIDIA if there else ""
+        if self.rootfs is not None or not has_gpus:
+            return ()
+        if _NVIDIA in (info.get("Runtimes") or {}):
+            return (f"--runtime={_NVIDIA}", *_FOR_NVIDIA)
+        if self.gpu is None:
+            return ()
         raise TrialError(
             "`gpu: true` with an image needs NVIDIA's container runtime, and this engine has none: install "
             "nvidia-container-toolkit, then `nvidia-ctk runtime configure --runtime=docker`, and restart the engine."
         )
 
     @classmethod
+    def remove_groups(cls, host: Host) -> None:
+        tree.remove_parent(host)
+
+    @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
         if engine.find() is None and not engine.holds_containers(host):
             return [Leftover(engine.SITE, f"the mount {point}") for point in engine.dead_mounts(host)]
         with engine.for_removal(host) as client:
-            if client is None:
-                return []
-            with engine.errors("list its containers"):
-                listed = client.api.containers(all=True, filters={"label": LABEL})
-        return [leftover("Docker", each["Id"], each["Labels"]) for each in listed]
+            return [] if client is None else client.leftovers()
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
@@ -265,35 +213,73 @@ class Docker(Container):
             if client is None:
                 _end_without_engine(host, name)
                 _unmount_dead(host)  # of a container that the engine was creating when it was killed
-            elif not _remove(client, name):
+            elif not client.remove(name):
                 # The engine goes on creating one whose runner was killed, and lists it when it is made.
                 host.clock.sleep_until(host.clock.now_ns() + round(_CREATED_WITHIN_S * 1e9))
-                _remove(client, name)
+                client.remove(name)
 
 
-def _mount(bind: Bind) -> dict[str, Json]:
-    # The read-only flag does not reach what is mounted further down, so that nothing further down is shown.
-    options = {"Propagation": "rprivate", "NonRecursive": True}
-    there = {"Type": "bind", "Source": bind.source, "Target": bind.target}
-    return {**there, "ReadOnly": not bind.writable, "BindOptions": options}
+def _info(client: Client) -> dict[str, Any]:
+    reported = json.loads(client.checked("say what it is", "info", "--format={{json .}}"))
+    return dict(reported)
 
 
-def _environment(root: Root) -> Mapping[str, str]:
-    """What the container itself gets."""
-    return {"PATH": PATH} if root.image is None else root.image.env
+def _version(client: Client) -> int:
+    """The first number of the command's own version."""
+    words = client.host.run(["docker", "--version"]).out.split()
+    first = words[2].partition(".")[0] if len(words) > 2 else ""
+    return int(first) if first.isdigit() else 0
 
 
-def _cgroup_parent(client: Any) -> str:
-    """The same parent as on bare metal, so that both sides lie equally deep; under systemd it has to be a slice."""
-    with engine.errors("say which control groups it uses"):
-        driver = client.info()["CgroupDriver"]
-    return _PARENTS[1] if driver == "systemd" else f"/{_PARENTS[0]}"
+def skeleton(client: Client, tops: Iterable[Top]) -> str:
+    """The id of an image with nothing but the folders and links of the host's root; made once an engine."""
+    archive = _skeleton_tar(tops)
+    name = f"{_SKELETON}:{hashlib.sha256(archive.encode()).hexdigest()[:16]}"
+    if (about := client.image(name)) is not None:
+        return str(about["Id"])
+    return client.checked("make the skeleton image", "import", "-", name, stdin=archive)
 
 
-def _holding_the_engine(client: Any, folders: set[str]) -> set[str]:
+def _skeleton_tar(tops: Iterable[Top]) -> str:
+    """The same bytes for the same names."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for top in (*tops, *(Top(name) for name in OWN)):
+            entry = tarfile.TarInfo(top.name)
+            entry.type = tarfile.SYMTYPE if top.link else tarfile.DIRTYPE
+            entry.linkname = top.link
+            entry.mode = 0o1777 if top.name == "tmp" else 0o755
+            tar.addfile(entry)
+    return archive.getvalue().decode()
+
+
+def built(client: Client, dockerfile: Path) -> str:
+    """The id of the image that a Dockerfile describes; built without a network, and again only when a file changed."""
+    name = f"{_BUILT}:{_context_hash(dockerfile)}"
+    if (about := client.image(name)) is not None:
+        return str(about["Id"])
+    words = ["--network=none", "--force-rm", f"--tag={name}", f"--file={dockerfile}", str(dockerfile.parent.resolve())]
+    done = client.run("build", *words, limit_s=_BUILT_WITHIN_S)
+    about = client.image(name) if done.code == 0 else None
+    if about is None:
+        tail = f"{done.err}\n{done.out}".strip()[-1500:]
+        raise ObstacleError(f"{dockerfile} cannot be built (no network in a build): {tail}")
+    return str(about["Id"])
+
+
+def _context_hash(dockerfile: Path) -> str:
+    """Changes when the Dockerfile or any file beside it does."""
+    digest = hashlib.sha256(dockerfile.read_bytes())
+    context = dockerfile.parent
+    for path in sorted(context.rglob("*")):
+        seen = path.lstat()
+        digest.update(f"{path.relative_to(context)}\0{seen.st_mode}\0{seen.st_size}\0{seen.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _holding_the_engine(client: Client, folders: set[str]) -> set[str]:
     """Folders that an engine refuses to bind because its own data lie in them: /var as a rule, and no software."""
-    with engine.errors("say where its data are"):
-        data = PurePosixPath(client.info().get("DockerRootDir") or "/var/lib/docker")
+    data = PurePosixPath(_info(client).get("DockerRootDir") or "/var/lib/docker")
     return {folder for folder in folders if data.is_relative_to(folder)}
 
 
@@ -350,50 +336,3 @@ def _end_without_engine(host: Host, name: str) -> None:
             tree.remove(host, ours)
     tree.kill_named(host, name)
     tree.remove(host, tree.own_folders(host, name))
-
-
-def _remove(client: Any, name: str) -> bool:
-    """Remove the container that carries our label, if there is one; one that only has the name is someone else's."""
-    from docker.errors import NotFound
-
-    with engine.errors(f"remove the container {name}"):
-        listed = client.api.containers(all=True, filters={"label": f"{LABEL}={name}"})
-        for found in listed:
-            try:
-                client.api.remove_container(found["Id"], force=True, v=True)
-            except NotFound:
-                continue
-    return bool(listed)
-
-
-class DockerPlace(ContainerPlace):
-    """A running container; each command comes in by the engine's exec."""
-
-    def __init__(self, host: Host, name: str, inside: Inside, root: Root) -> None:
-        super().__init__(host, name, inside.group)
-        self._inside = inside
-        self._root = root
-
-    def run(self, argv: Sequence[str], *, limit_s: float = 60, stdin: str = "") -> Completed:
-        ended = ExecProcess(self._inside, argv, env=list(_ADDED), stdin=stdin).wait(limit_s)
-        if ended.timed_out:
-            err = f"{ended.err}\nended by tare: no answer within {limit_s:g} s"
-            return Completed(tuple(argv), 124, ended.out, err)
-        return Completed(tuple(argv), ended.code, ended.out, ended.err)
-
-    def spawn(self, job: Job) -> Process:
-        return ExecProcess(self._inside, job.argv, env=self._environment(job), cwd=job.cwd, clocked=True)
-
-    def helpers(self) -> set[int]:
-        found = engine.find() if isinstance(self._host, OwnDevice) else None
-        return serving(self._host, self._group.keeper, None if found is None else found.socket)
-
-    def _environment(self, job: Job) -> list[str]:
-        """On the host's root the job's own and nothing else; in an image the image's stay, and its PATH wins."""
-        env = {**job.env, tree.NAME_VARIABLE: self.name}
-        added = dict.fromkeys(_ADDED, "")
-        own = _environment(self._root)
-        if self._root.image is None:
-            return environment(env, present={**added, **own})
-        own_path = {"PATH": own["PATH"]} if "PATH" in own else {}
-        return environment({**env, **own_path}, present=added)

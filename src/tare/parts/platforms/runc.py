@@ -28,7 +28,6 @@ from tare.drivers.containers import daemons, isolation, oci
 from tare.drivers.containers.daemons import Patience
 from tare.drivers.containers.isolation import LAYERS, NEEDED_BY_USER, USUAL, Layer, held_capabilities
 from tare.drivers.containers.oci import (
-    PATH,
     SHELLS_OWN,
     Bundle,
     OciContainer,
@@ -40,6 +39,7 @@ from tare.drivers.containers.oci import (
 from tare.drivers.containers.place import ContainerPlace, Root
 from tare.drivers.containers.roots import Bind
 from tare.drivers.nvidia import gpu_obstacles, handed_on
+from tare.drivers.places import PATH
 from tare.parts.protocols import Json
 
 

@@ -11,7 +11,7 @@ from small_linux import SmallLinux, broken_openings
 from tare.base.errors import TrialError
 from tare.base.host import Completed, Job, Site
 from tare.drivers.containers.oci import PATH
-from tare.drivers.containers.roots import is_sif, refuse_no_image
+from tare.drivers.containers.unpacked import is_sif, refuse_no_image
 from tare.parts.platforms.apptainer import _MAKE_TARGETS, Apptainer
 from tare.testing import FakeHost
 

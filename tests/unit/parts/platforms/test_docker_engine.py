@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import requests.exceptions
-from docker.errors import APIError
 
 from small_linux import SmallLinux
 from tare.base.errors import ObstacleError, TrialError
 from tare.base.host import Completed, LocalHost
-from tare.base.installed import pip_install
-from tare.drivers.containers import engine
+from tare.drivers.containers import client, engine
 from tare.parts.platforms.docker import Docker
 from tare.testing import FakeHost
 
@@ -100,18 +97,10 @@ def test_an_engine_on_another_machine_is_not_this_device(monkeypatch):
     assert "is not on this device" in sentence
 
 
-def test_asking_for_obstacles_starts_nothing():
-    host = SmallLinux()
+def test_without_the_command_the_sentence_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(engine, "is_installed", lambda host, program: False)
 
-    engine.own_obstacles(host)
-
-    assert host.asked == []
-
-
-def test_without_the_sdk_the_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "docker", None)
-
-    assert any(f"`{pip_install('docker')}`" in sentence for sentence in map(str, engine.own_obstacles(FakeHost())))
+    assert any("apt-get install docker.io" in sentence for sentence in map(str, engine.own_obstacles(LocalHost())))
 
 
 def test_starting_takes_the_engine_that_is_there(monkeypatch, tmp_path):
@@ -197,11 +186,18 @@ def test_stopping_never_touches_a_process_that_is_not_our_engine():
     assert host.asked == []
 
 
-def test_what_the_sdk_raises_becomes_an_error_of_ours():
-    with pytest.raises(TrialError, match="could not dance: no"), engine.errors("dance"):
-        raise APIError("x", explanation="no")
-    with pytest.raises(TrialError, match="did not answer when asked to dance"), engine.errors("dance"):
-        raise requests.exceptions.ReadTimeout("60 s")
+@pytest.mark.parametrize(
+    ("code", "err", "message"),
+    [
+        (1, "no", r"docker could not dance: no"),
+        (124, "ended by tare: no answer within 60 s", "no answer within 60 s\nIt was restarted or hangs"),
+    ],
+)
+def test_what_the_engine_refuses_is_an_error_that_says_what_was_done(code, err, message):
+    host = SmallLinux(answer=lambda argv: Completed(tuple(argv), code, "", err))
+
+    with pytest.raises(TrialError, match=message):
+        client.docker(host, "/s.sock").checked("dance", "info")
 
 
 def test_the_command_line_says_what_it_knows(capsys, monkeypatch, tmp_path):

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pretend_engine import PretendEngine
 from small_linux import SmallLinux
 from tare.base.errors import TrialError
 from tare.base.host import LocalHost, Site
-from tare.drivers.containers import engine
+from tare.drivers.containers import client, engine
 from tare.drivers.nvidia import GpuFile, gpu_files
 from tare.parts.platforms.docker import Docker
 from tare.parts.platforms.podman import Podman
@@ -26,15 +25,14 @@ def server() -> SmallLinux:
     return SmallLinux(gpu_files=SERVER)
 
 
-@pytest.fixture
-def docker(server: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> PretendEngine:
-    pretend = PretendEngine(server)
-    pretend.images["pt:1"] = pretend.images["sha256:77"] = {"Id": "sha256:77", "Config": {"Env": ["PATH=/bin"]}}
-    monkeypatch.setattr(engine, "connect", lambda host: pretend)
+@pytest.fixture(autouse=True)
+def _answers(server: SmallLinux, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine answers, and has an image."""
+    server.images["pt:1"] = server.images["sha256:77"] = {"Id": "sha256:77", "Config": {"Env": ["PATH=/bin"]}}
+    monkeypatch.setattr(engine, "connect", lambda host: client.docker(host, "/var/run/docker.sock"))
     monkeypatch.setattr(engine, "candidates", lambda: ["/var/run/docker.sock"])
     monkeypatch.setattr(engine, "find", lambda: engine.Engine("/var/run/docker.sock", ours=False))
     monkeypatch.setattr("tare.drivers.containers.place.ContainerPlace.find_python", lambda place, python, needed: None)
-    return pretend
 
 
 def bundle_of(linux: SmallLinux) -> dict[str, dict[str, list[object]]]:
@@ -93,39 +91,36 @@ def test_podman_gets_them_by_name(server):
     ]  # fmt: skip
 
 
-def test_docker_with_the_hosts_root_needs_no_runtime_of_nvidias(server, docker):
+def test_docker_with_the_hosts_root_needs_no_runtime_of_nvidias(server):
     place = Docker().open(server, SITE)
 
-    made = docker.configs["tare-1"]["HostConfig"]
-    assert [device["PathInContainer"] for device in made["Devices"]] == [
-        "/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidiactl",
+    made = server.docker["tare-1"]["words"]
+    assert [word for word in made if word.startswith("--device=")] == [
+        "--device=/dev/nvidia-uvm", "--device=/dev/nvidia0", "--device=/dev/nvidiactl",
     ]  # fmt: skip
-    assert "Runtime" not in made
+    assert "--runtime=nvidia" not in made
     assert place.facts["gpu_files"] == 3
 
 
-def test_docker_with_an_image_takes_nvidias_runtime_where_the_engine_has_it(server, docker):
-    docker.runtimes.append("nvidia")
+def test_docker_with_an_image_takes_nvidias_runtime_where_the_engine_has_it(server):
+    server.docker_info["Runtimes"]["nvidia"] = {}
 
     Docker(image="pt:1").open(server, SITE)
 
-    made = docker.configs["tare-1"]
-    assert made["HostConfig"]["Runtime"] == "nvidia"
-    assert "NVIDIA_VISIBLE_DEVICES=all" in made["Env"]
+    assert {"--runtime=nvidia", "--env=NVIDIA_VISIBLE_DEVICES=all"} <= set(server.docker["tare-1"]["words"])
 
 
-def test_docker_with_an_image_and_no_such_runtime_says_what_to_install(server, docker):
+def test_docker_with_an_image_and_no_such_runtime_says_what_to_install(server):
     Docker(image="pt:1").open(server, SITE)  # nobody asked for the GPU
 
     with pytest.raises(TrialError, match="nvidia-container-toolkit"):
         Docker(image="pt:1", gpu=True).open(server, Site(name="tare-2", scratch=Path("/scratch")))
 
 
-def test_a_machine_without_a_gpu_gives_containers_as_before(docker, server):
+def test_a_machine_without_a_gpu_gives_containers_as_before(server):
     server.gpu_files = ""
 
     Docker().open(server, SITE)
 
-    made = docker.configs["tare-1"]
-    assert "Devices" not in made["HostConfig"]
-    assert not [line for line in made["Env"] if line.startswith("NVIDIA")]
+    made = server.docker["tare-1"]["words"]
+    assert not [word for word in made if word.startswith(("--device=", "--env=NVIDIA"))]
