@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -98,6 +99,24 @@ def test_without_rights_it_says_what_was_not_looked_at_and_the_command_that_look
             in told
         )
     assert "Not looked at: throttling, pressure and memory of a group" in told
+
+
+def test_ctrl_c_ends_the_look_with_what_was_seen_until_then_and_leaves_the_program() -> None:
+    burning = subprocess.Popen([sys.executable, "-c", "while True: sum(range(100_000))"])
+    try:
+        argv = [sys.executable, "-m", "tare", "why", "--pid", str(burning.pid), "--seconds", "600"]
+        with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as looking:
+            assert looking.stderr is not None and "looking at" in looking.stderr.readline()
+            time.sleep(2)
+            looking.send_signal(signal.SIGINT)
+            told, problem = looking.communicate(timeout=60)
+        assert burning.poll() is None
+    finally:
+        burning.kill()
+        burning.wait()
+
+    assert looking.returncode == 0, problem
+    assert "1 process" in told and "cores, in " in told and "Not looked at: " in told
 
 
 def test_what_does_not_run_is_refused_in_a_sentence(tare: Run) -> None:

@@ -40,7 +40,7 @@ class CommandVerb(Verb):
             ours, words = self._parted(ctx, words)
             options += ours
         verb = shlex.join([*ctx.command_path.split(), *options])
-        in_image = any(word.partition("=")[0] == "--image" for word in options)
+        in_image = any(word.partition("=")[0] in ("--image", "--compose", "--pod") for word in options)
         refuse_words(words, verb, in_image=in_image)
         if mixed and not _is_store(words[0]):
             raise click.UsageError(

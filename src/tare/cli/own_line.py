@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,10 @@ from tare.base.host import LocalHost
 from tare.base.secrets import masked_words
 from tare.cli.command_line import refuse_no_program, words_of
 from tare.cli.scaffold import Option, as_one, need, say
-from tare.drivers.containers.line import Line, is_line
+from tare.drivers.containers.line import Flag, Line, is_line
 
 if TYPE_CHECKING:
+    from tare.drivers.containers.specs import Member, Spec
     from tare.parts.protocols import Suspicion
 
 
@@ -26,23 +27,35 @@ class Allowed:
     """What its options say."""
 
     bare: str | None  # what bare metal runs instead
+    compose: Path | None
+    pod: Path | None
     fields: Mapping[str, bool]  # of the platform `own`
+
+    @property
+    def has_file(self) -> bool:
+        """Whether a file describes the container, of which the words name one."""
+        return self.compose is not None or self.pod is not None
 
     def refuse_without_line(self, words: tuple[str, ...]) -> None:
         given = ["bare"] if self.bare else []
         given += [name for name, is_given in self.fields.items() if is_given]
         need(
-            not given or is_line(words),
+            not given or self.has_file or is_line(words),
             f"--{(given or [''])[0].replace('_', '-')} is about a `docker run` or `podman run` line after --.",
         )
 
 
-def _allowed(bare: str | None, **fields: bool) -> Allowed:
-    return Allowed(bare, fields)
+def _allowed(bare: str | None, compose: Path | None, pod: Path | None, **fields: bool) -> Allowed:
+    need(compose is None or pod is None, "give either --compose or --pod, not both.")
+    return Allowed(bare, compose, pod, fields)
 
 
 line_options: Option = as_one(
     "allowed", _allowed,
+    click.option("--compose", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                 help="The container is SERVICE of this compose file: --compose compose.yaml SERVICE."),
+    click.option("--pod", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+                 help="The container is the first of this pod, or CONTAINER: --pod pod.yaml [CONTAINER]."),
     click.option("--bare", metavar="COMMAND", help="What bare metal runs instead of a `docker run` line's command."),
     click.option("--allow-network", is_flag=True, help="The line's own network, which may lead outside; else none."),
     click.option("--real-volumes", is_flag=True,
@@ -61,6 +74,8 @@ class Taken:
     work: dict[str, Any]  # the workload, as a study has it
     of_image: set[str]  # the variables that the image itself sets
     other: dict[str, Any] | None = None  # as `fields`, of the same line with another image
+    keys: Mapping[str, str] = field(default_factory=dict)  # an option of the line -> its key in the file
+    file: str = ""  # which describes the container
 
     @property
     def levels(self) -> list[Any]:
@@ -81,7 +96,7 @@ def taken(
     from tare.parts.platforms.own import Own, read
 
     allowed.refuse_without_line(words)
-    if not is_line(words):
+    if not (allowed.has_file or is_line(words)):
         return None
     wrong = next((name for name, value in given.items() if value), None)
     need(
@@ -89,9 +104,10 @@ def taken(
         f"{wrong} is for a container that tare makes: write it into your line as the engine has it.",
     )
     host = LocalHost()
-    text = shlex.join(words)
+    spec, joins = (None, "") if not allowed.has_file else _described(host, allowed, words)
+    text = shlex.join(words if spec is None else spec.main.words)
     line = read(text)
-    part = Own(line=text, **allowed.fields)
+    part = Own(line=text, joins=joins or None, **allowed.fields)
     own.refuse_remote(host, line)
     seen = own.look_at(host, line, part.allowed)
     if refused := own.refusals(line, seen, part.allowed):
@@ -100,6 +116,8 @@ def taken(
         name: seen.env[name] for flag in line.flags if (name := flag.setting) in seen.env and flag.name == "--env"
     }
     fields = {"line": text, **{name: True for name, is_given in allowed.fields.items() if is_given}}
+    fields |= {"joins": joins} if joins else {}
+    file = str(allowed.compose or allowed.pod or "")
     fields |= {"env": variables} if variables else {}
     of_image = own.variables_of_image(host, line)
     say(f"container: {line.shown()}")
@@ -109,7 +127,8 @@ def taken(
         own.look_at(host, other, part.allowed)  # it is there, and takes these options
         say(f"against it: the same line with {against}.")
         work = _work(end_early, argv=list(seen.argv), in_image=True)
-        return Taken(line, fields, work, of_image, {**fields, "line": shlex.join(other.words())})
+        other_side = {**fields, "line": shlex.join(other.words())}
+        return Taken(line, fields, work, of_image, other_side, spec.main.keys if spec else {}, file)
     command, folder = _on_bare_metal(seen, allowed.bare)
     work, runs = _work(end_early, argv=command, cwd=folder, plain=True), shlex.join(masked_words(command))
     try:
@@ -121,7 +140,53 @@ def taken(
             "Nothing was run."
         ) from None
     say(f"bare metal: `{runs}` in {folder}")
-    return Taken(line, fields, work, of_image)
+    return Taken(line, fields, work, of_image, None, spec.main.keys if spec else {}, file)
+
+
+def _described(host: LocalHost, allowed: Allowed, words: tuple[str, ...]) -> tuple[Spec, str]:
+    """What the file says of the container, and the network of those beside it, which run until the verb ends."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    from tare.drivers.containers import beside, specs
+    from tare.parts.platforms.own import allowed_by
+
+    need(len(words) == 1 or (not words and allowed.compose is None),
+         "name one service of the compose file, or at most one container of the pod, behind the options.")  # fmt: skip
+    if allowed.compose is not None:
+        config = specs.configured(host, allowed.compose)
+        name = beside.name_of(f"{allowed.compose.resolve()} {words[0]}")
+        spec = specs.compose(
+            config, words[0], lambda volume: host.run(["docker", "volume", "inspect", volume]).code == 0
+        )
+        for member in (spec.main, *spec.beside):
+            _refuse_unbuilt(host, config["services"][member.name], member)
+    else:
+        file = allowed.pod
+        assert file is not None
+        name = beside.name_of(f"{file.resolve()} {' '.join(words)}")
+        try:
+            documents = [*YAML(typ="safe").load_all(file)]
+        except YAMLError as error:
+            raise StudyError(f"{file} is no YAML: {error}") from None
+        spec = specs.pod(documents, words[0] if words else None, str(beside.shared_below(name)))
+    for member in (spec.main, *spec.beside):
+        if member.left_out:
+            say(f"  not honoured of {member.name}: {', '.join(member.left_out)}.")
+    if spec.not_looked:
+        say(f"  not looked at: {'; '.join(spec.not_looked)}.")
+    running = beside.started(host, spec, name, allowed_by(allowed.fields), say)
+    return spec, click.get_current_context().with_resource(running)
+
+
+def _refuse_unbuilt(host: LocalHost, service: Mapping[str, Any], member: Member) -> None:
+    """A service that is built from a folder runs as the image that was built, and no build is made here."""
+    image = service.get("image") or next(iter(member.words[::-1]))
+    if service.get("build") and host.run(["docker", "image", "inspect", image]).code != 0:
+        raise StudyError(
+            f"services.{member.name} has a build section, and its image {image} is not there: "
+            f"`docker compose build {member.name}` makes it. Nothing was run."
+        )
 
 
 def _work(end_early: Callable[[dict[str, Any]], None], **command: Any) -> dict[str, Any]:
@@ -172,6 +237,8 @@ def _shown(taken: Taken, fields: Mapping[str, Any]) -> tuple[str, str]:
     env = {name: value for name, value in fields.get("env", {}).items() if name not in before or before[name] != value}
     better = taken.line.changed(env, fields.get("flags", {}), taken.of_image)
     ours, theirs = ({" ".join(flag.words): flag for flag in line.flags} for line in (taken.line, better))
+    if taken.file:
+        return _in_file(taken, ours, theirs)
     gone = [f"without `{' '.join(flag.shown())}`" for words, flag in ours.items() if words not in theirs]
     new = [f"with `{' '.join(flag.shown())}`" for words, flag in theirs.items() if words not in ours]
     shown = better.shown_words()
@@ -180,6 +247,20 @@ def _shown(taken: Taken, fields: Mapping[str, Any]) -> tuple[str, str]:
     # A name alone takes over what the user's shell has, and is not set where that has none.
     unset = [word for flag in added if "=" not in flag.value for word in ("-u", flag.value)]
     return ", ".join([*gone, *new]), f"{shlex.join([*(['env', *unset] if unset else []), *shown])}{masked}"
+
+
+def _in_file(taken: Taken, ours: Mapping[str, Flag], theirs: Mapping[str, Flag]) -> tuple[str, str]:
+    """What changes in the file, as lines that go and lines that come, each by its key."""
+    keys = {flag.name: taken.keys.get(words, words) for words, flag in ours.items()}
+    gone = [f"- {taken.keys.get(words, words)}: {_shown_value(flag)}"
+            for words, flag in ours.items() if words not in theirs]  # fmt: skip
+    new = [f"+ {keys.get(flag.name, flag.name)}: {_shown_value(flag)}"
+           for words, flag in theirs.items() if words not in ours]  # fmt: skip
+    return (f"in {taken.file}", "\n".join([*gone, *new])) if gone or new else ("", "")
+
+
+def _shown_value(flag: Flag) -> str:
+    return " ".join(flag.shown()).partition("=")[2] or flag.value
 
 
 def _on_bare_metal(seen: Any, bare: str | None) -> tuple[list[str], str]:

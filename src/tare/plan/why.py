@@ -65,7 +65,7 @@ class Level(NamedTuple):
         change = cast(type[Platform], find("platforms", self.platform)).as_own(self.fields, change)
         merged = {name: {**(self.fields.get(name) or {}), **(change.get(name) or {})} for name in MERGED}
         made = {**self.fields, **change, **{name: values for name, values in merged.items() if values}}
-        for name in ("hidden", "compiled", "taken"):  # files of two suspects
+        for name in ("hidden", "compiled", "taken", "in_memory"):  # files of two suspects
             if change.get(name) and self.fields.get(name):
                 made[name] = [*dict.fromkeys((*self.fields[name], *change[name]))]
         return Level(self.platform, {name: value for name, value in made.items() if value is not None})
@@ -103,7 +103,9 @@ class Level(NamedTuple):
         """Where its files lie on this device, before anything was mounted on them; None where nobody knows."""
         if self.fields.get("dockerfile"):
             return None
-        return unpacked(str(self.fields["image"])).root if self.fields.get("image") else Path("/")
+        part = cast(type[Platform], find("platforms", self.platform))
+        image = {**self.fields, **part.limits(self.fields)}.get("image")
+        return unpacked(str(image)).root if image else Path("/")
 
     def is_possible(self) -> bool:
         """Whether the platform has all these fields: not each can be changed in every way."""

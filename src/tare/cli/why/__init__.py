@@ -213,7 +213,7 @@ def command(
         explain_running(attached, as_json)
         return
     folder = output or new_folder("why")
-    if are_stores(asked.words):
+    if not allowed.has_file and are_stores(asked.words):
         trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
         with stopped_by_requests():
             try:
@@ -229,7 +229,8 @@ def command(
     )
     need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(asked.words)!r}.")
     need(
-        not (layering.always and is_line(asked.words)), "--layers takes a container of tare's own apart, and not yours."
+        not (layering.always and (allowed.has_file or is_line(asked.words))),
+        "--layers takes a container of tare's own apart, and not yours.",
     )
     given = {"--in": inside, **{f"--{name}": value for name, value in (container.fields | container.profile).items()}}
     line = taken(asked.words, allowed, given | asked.about_container(), asked.end_early, container.against)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import stat
 import tempfile
 import threading
@@ -27,9 +28,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tare.base.errors import StudyError, TareError
+from tare.base.files import state_dir
 from tare.base.host import Completed, Exit, Host, Job, LocalHost, Process, Scope, Site
 from tare.base.processes import is_root
-from tare.base.secrets import Scrubber, shown_env
+from tare.base.secrets import Scrubber, masked_words, shown_env
 from tare.drivers.cgroups import tree
 from tare.drivers.cgroups.job import may_make_groups
 from tare.drivers.containers.client import LABEL, UNIX, labels
@@ -49,7 +51,7 @@ _OWN = (  # what belongs to the one container that they run, or to their termina
     "--attach", "--detach-keys", "--sig-proxy", "--replace", "--rmi", "--pidfile", "--conmon-pidfile", "--pod",
     "--pod-id-file", "--label", "--label-file",
 )  # fmt: skip
-_OF_NETWORKS = ("--network", "--net", "--link", "--ip", "--ip6", "--link-local-ip", "--mac-address", "--network-alias",
+OF_NETWORKS = ("--network", "--net", "--link", "--ip", "--ip6", "--link-local-ip", "--mac-address", "--network-alias",
                 "--net-alias")  # fmt: skip
 _NETWORKS = ("host", "bridge", "default", "slirp4netns", "pasta", "private")
 _USUAL_RUNTIMES = ("", "runc", "crun", "oci", "io.containerd.runc.v2")
@@ -62,7 +64,7 @@ _CHANGE_DEVICE = {  # its clock, modules, memory, kernel log, audit, security, k
 _ENGINES = ("/run/docker.sock", "/run/podman/podman.sock", "/run/containerd/containerd.sock", "/run/crio/crio.sock")
 _ENGINE_NAMES = {Path(each).name for each in _ENGINES}
 _MOST_LOOKED_AT = 10_000  # entries of a volume
-_MADE_WITHIN_S = 1800.0  # it may fetch the image
+MADE_WITHIN_S = 1800.0  # it may fetch the image
 _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
 _FOR_LOADERS = " For data loaders --shm-size 8g does what --ipc host does: the batches of their workers have room."
@@ -71,6 +73,13 @@ _LOOKS_EVERY_S = 0.05
 _BEFORE = ("runc", "crun", "docker-init", "catatonit", "tini")
 _PYTHONPATH = "PYTHONPATH"
 _ANONYMOUS = re.compile(r"[0-9a-f]{64}")
+
+
+def folder_bytes(path: str, most: int | None = None) -> int | None:
+    """What a folder holds; None where that cannot be told, or is more than `most`."""
+    asked = LocalHost().run(["du", "-sxb", "--", path], limit_s=600)
+    size = int(asked.out.split()[0]) if asked.code == 0 else None  # it prints a sum also of what it could read
+    return None if size is None or (most is not None and size > most) else size
 
 
 class Mount(NamedTuple):
@@ -83,8 +92,7 @@ class Mount(NamedTuple):
     @property
     def size(self) -> int | None:
         """None where it cannot be told."""
-        asked = LocalHost().run(["du", "-sxb", "--", self.source], limit_s=600)
-        return int(asked.out.split()[0]) if asked.code == 0 else None  # it prints a sum also of what it could read
+        return folder_bytes(self.source)
 
 
 @dataclass(frozen=True)
@@ -110,11 +118,11 @@ class Seen:
 
 def left_out(line: Line, allow: Collection[str]) -> list[Flag]:
     """The options that are not honoured."""
-    away = (*_OWN, *(() if "network" in allow else _OF_NETWORKS))
+    away = (*_OWN, *(() if "network" in allow else OF_NETWORKS))
     return [flag for flag in line.flags if flag.name in away]
 
 
-def _bounded(line: Line, allow: Collection[str]) -> Line:
+def bounded(line: Line, allow: Collection[str]) -> Line:
     """The line without what is not honoured, and without `--rm`: tare removes the container when it was read."""
     away = left_out(line, allow)
     return replace(line, flags=tuple(flag for flag in line.flags if flag not in away and flag.name != "--rm"))
@@ -127,20 +135,20 @@ def _network(allow: Collection[str]) -> list[str]:
 def look_at(host: Host, line: Line, allow: Collection[str]) -> Seen:
     """Ask the engine what the line means; raises with the engine's own words where it refuses it."""
     name = f"tare-look-{secrets.token_hex(4)}"
-    words = _bounded(line, allow).words("create")
+    words = bounded(line, allow).words("create")
     at = len(line.engine) + 1
     made = host.run(
         [*words[:at], f"--name={name}", f"--label={LABEL}={name}", *_network(allow), *words[at:]],
-        limit_s=_MADE_WITHIN_S,
+        limit_s=MADE_WITHIN_S,
     )
     if made.code != 0:
-        _remove(host, line.engine, name)
+        remove(host, line.engine, name)
         raise StudyError(f"the engine does not take this line, and nothing was run: {_why(made, line, {})}")
     try:
-        found = _inspected(host, line.engine, name)
+        found = inspected(host, line.engine, name)
         return _seen(found, line, _ids(host, line.engine, name, str(found["Config"].get("User") or "0")))
     finally:
-        _remove(host, line.engine, name)
+        remove(host, line.engine, name)
 
 
 def _why(refused: Completed, line: Line, env: Mapping[str, str]) -> str:
@@ -174,7 +182,7 @@ def variables_of_image(host: Host, line: Line) -> set[str]:
     return {each.partition("=")[0] for each in json.loads(asked.out) or ()} if asked.code == 0 else set()
 
 
-def _inspected(host: Host, engine: Sequence[str], name: str) -> dict[str, Any]:
+def inspected(host: Host, engine: Sequence[str], name: str) -> dict[str, Any]:
     (found,) = json.loads(host.run([*engine, "container", "inspect", name]).checked().out)
     return dict(found)
 
@@ -202,6 +210,7 @@ def _of_engine(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
     """How the engine runs a container, beside its limits: names that say nothing of anybody."""
     network, runtime = (str(settings.get(name) or "") for name in ("NetworkMode", "Runtime"))
     health = (config.get("Healthcheck") or {}).get("Test") or ["NONE"]
+    entry = config.get("Entrypoint") or ()  # one text where an engine is Podman before 5
     found = {
         "log_driver": (settings.get("LogConfig") or {}).get("Type"),
         "network": None if network == "none" else network if network in _NETWORKS else "another",
@@ -210,6 +219,7 @@ def _of_engine(config: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[s
         "init": "yes" if settings.get("Init") else None,
         "read_only": "yes" if settings.get("ReadonlyRootfs") else None,
         "user": config.get("User") or None,
+        "entry": shlex.join(masked_words(shlex.split(entry) if isinstance(entry, str) else entry)) or None,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -317,16 +327,17 @@ def _is_socket(path: Path) -> bool:
         return False
 
 
-def on_copies(host: Host, line: Line, seen: Seen, folder: str) -> Line:
-    """The line with a fresh copy in place of each volume that it may write to."""
-    flags, left = [], [mount for mount in seen.mounts if mount.writable]
+def on_copies(host: Host, line: Line, seen: Seen, folder: str, targets: Collection[str] | None = None) -> Line:
+    """The line with a fresh copy in place of each volume that it may write to, or of those with these targets."""
+    wanted = [mount for mount in seen.mounts if (mount.writable if targets is None else mount.target in targets)]
+    flags, left = [], list(wanted)
     for flag in line.flags:
         mount = next((each for each in left if _is_at(flag, each)), None)
         if mount is None:
             flags.append(flag)
             continue
         left.remove(mount)
-        target, options = _target(flag)
+        _, target, options = _parts(flag)
         copy = f"{folder}/{len(flags)}"
         host.run(["mkdir", "-p", "--", folder]).checked()
         host.run(["cp", "-a", "--reflink=auto", "--", mount.source, copy], limit_s=600).checked()
@@ -338,31 +349,43 @@ def on_copies(host: Host, line: Line, seen: Seen, folder: str) -> Line:
 
 
 def _is_at(flag: Flag, mount: Mount) -> bool:
-    return flag.name in _MOUNTS and _target(flag)[0] == mount.target
+    return flag.name in _MOUNTS and _parts(flag)[1] == mount.target
 
 
-def _target(flag: Flag) -> tuple[str, str]:
-    """Where a volume is mounted, and how."""
+def source_and_target(flag: Flag) -> tuple[str, str]:
+    """What a volume is of, and where it is mounted."""
+    return _parts(flag)[:2]
+
+
+def _parts(flag: Flag) -> tuple[str, str, str]:
+    """What a volume is of, where it is mounted, and how."""
     if flag.name == "--mount":
         pairs = dict(word.partition("=")[::2] for word in flag.value.split(","))
+        source = next((pairs[key] for key in ("source", "src") if key in pairs), "")
         found = next((pairs[key] for key in ("target", "destination", "dst") if key in pairs), "")
-        return os.path.normpath(found), ""
+        return source, os.path.normpath(found), "ro" if {"readonly", "ro"} & pairs.keys() else ""
     parts = flag.value.split(":")
-    return os.path.normpath(parts[1] if len(parts) > 1 else parts[0]), ":".join(parts[2:])
+    source, target = ("", parts[0]) if len(parts) == 1 else parts[:2]
+    return source, os.path.normpath(target), ":".join(parts[2:])
 
 
 def begin(
-    host: Host, line: Line, seen: Seen, site: Site, allow: Collection[str], stack: ExitStack, phases: Phases
-) -> OwnPlace:
+    host: Host, line: Line, seen: Seen, site: Site, allow: Collection[str], stack: ExitStack, phases: Phases,
+    in_memory: Collection[str] = (),
+) -> OwnPlace:  # fmt: skip
     """The place in which a container of this line is run by the next job."""
     with phases.timed("open.copy"):
         if "volumes" not in allow:
             folder = f"{site.scratch}/volumes"
             stack.callback(host.run, ["rm", "-rf", "--", folder])
             line = on_copies(host, line, seen, folder)
+        if in_memory:
+            folder = f"/dev/shm/{site.name}"
+            stack.callback(host.run, ["rm", "-rf", "--", folder])
+            line = on_copies(host, line, seen, folder, in_memory)
     groups = _groups(host, line, site, stack)
-    stack.callback(_remove, host, line.engine, site.name)
-    return OwnPlace(host, site, _bounded(line, allow), seen, _network(allow), groups)
+    stack.callback(remove, host, line.engine, site.name)
+    return OwnPlace(host, site, bounded(line, allow), seen, _network(allow), groups)
 
 
 def _groups(host: Host, line: Line, site: Site, stack: ExitStack) -> dict[str, str]:
@@ -387,14 +410,19 @@ def remove_groups(host: Host, folders: Mapping[str, str]) -> None:
     tree.remove(host, folders)
 
 
-def _remove(host: Host, engine: Sequence[str], name: str) -> None:
-    """The container of this name that carries our label; one that only has the name is someone else's."""
-    listed = host.run([*engine, "ps", "--all", "--quiet", "--no-trunc", f"--filter=label={LABEL}={name}"])
+def remove(host: Host, engine: Sequence[str], name: str) -> None:
+    """The containers and networks that carry this label of ours; what only has the name is someone else's."""
+    ours = f"--filter=label={LABEL}={name}"
+    listed = host.run([*engine, "ps", "--all", "--quiet", "--no-trunc", ours])
     for each in listed.out.split():
         host.run([*engine, "rm", "--force", "--volumes", each], limit_s=_ENDS_WITHIN_S).checked()
+    for each in host.run([*engine, "network", "ls", "--quiet", ours]).out.split():
+        host.run([*engine, "network", "rm", each], limit_s=_ENDS_WITHIN_S)
 
 
-remove = _remove
+def note_of(name: str) -> Path:
+    """The file that says which engine has the containers of this name, while they may be there."""
+    return state_dir() / "own" / name
 
 
 class OwnPlace:
@@ -450,7 +478,7 @@ class OwnPlace:
         with self.phases.timed("open.create"):
             # A name alone would take over what we have.
             alone = ["env", *(word for name in taken for word in ("-u", name))] if taken else []
-            made = self._host.run([*alone, *words[:at], *ours, *words[at:]], limit_s=_MADE_WITHIN_S)
+            made = self._host.run([*alone, *words[:at], *ours, *words[at:]], limit_s=MADE_WITHIN_S)
         if made.code != 0:
             why = _why(made, line, {**own, **job.env})
             raise TareError(f"the engine made no container of `{line.shown()}`: {why}")
@@ -552,7 +580,7 @@ class OwnProcess:
             ended = self._inner.wait(limit_s)
         if ended.timed_out:
             self.kill()
-        state = _inspected(self._host, self._engine, self._name)["State"]
+        state = inspected(self._host, self._engine, self._name)["State"]
         begin_s, end_s = _time_s(state.get("StartedAt")), _time_s(state.get("FinishedAt"))
         if begin_s is None or end_s is None or end_s < begin_s:  # it never ran
             return ended

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 from tare.base.errors import TareError
+from tare.base.host import LocalHost
+from tare.base.processes import holding, mounts
+from tare.base.text import size_text
 from tare.drivers.containers.line import Flag
 from tare.drivers.containers.line import Line as OwnLine
-from tare.drivers.containers.own import left_out
+from tare.drivers.containers.own import folder_bytes, left_out, source_and_target
 from tare.parts.causes.variables import PLACE_VARIABLES, suspected_variables
 from tare.parts.platforms.own import allowed_by, read
 from tare.parts.protocols import Cause, NotLooked, RuledOut, Side, Suspicion
 
 # Without these a command may not find what it needs, or run at all.
 _NEEDED = (
-    "--volume", "--mount", "--volumes-from", "--volume-driver", "--workdir", "--user", "--entrypoint",
+    "--volumes-from", "--volume-driver", "--workdir", "--entrypoint",
     "--env-file", "--env-host", "--gpus", "--device", "--device-cgroup-rule", "--platform", "--group-add", "--userns",
-    "--uidmap", "--gidmap", "--subuidname", "--subgidname", "--hostname", "--add-host", "--secret", "--cap-add",
+    "--uidmap", "--gidmap", "--subuidname", "--subgidname", "--hostname", "--add-host", "--secret",
     "--privileged", "--pid", "--pull", "--quiet", "--arch", "--os", "--variant", "--tls-verify", "--authfile",
     "--cgroup-parent", "--rm", "--stop-signal", "--stop-timeout", "--disable-content-trust",
 )  # fmt: skip
@@ -33,6 +39,8 @@ _KNOWN: Mapping[str, tuple[str, float]] = {
     "--log-driver": ("each line of output goes through it", 0.4),
     "--runtime": ("another runtime starts the container", 0.4),
     "--security-opt": ("a security module works in another way", 0.3),
+    "--user": ("another user may have no cache of its own, or other limits", 0.1),
+    "--cap-add": ("it may do more, such as setting priorities", 0.1),
     "--network": ("another network", 0.2),
     "--net": ("another network", 0.2),
 }
@@ -44,7 +52,11 @@ _TOGETHER: Mapping[str, tuple[str, ...]] = {
                      "--health-start-interval", "--health-on-failure"),
     "--log-driver": ("--log-opt",),
 }  # fmt: skip
-_PROTECTING = ("--security-opt", "--cap-drop", "--read-only", "--pids-limit", "--no-new-privileges")
+_PROTECTING = ("--security-opt", "--cap-drop", "--read-only", "--pids-limit", "--no-new-privileges", "--user")
+_VOLUMES = ("--volume", "--mount")
+_MOST_IN_MEMORY = 1 << 30
+_SLOW_KINDS = ("fuse", "9p", "virtiofs", "nfs", "cifs", "smb", "ceph", "overlay")
+_ENTRY = "place.engine.entry"
 
 
 class Line(Cause):
@@ -66,10 +78,53 @@ class Line(Cause):
         led = {name for flag in line.flags for name in _TOGETHER.get(flag.name, ())}
         skipped = {*_NEEDED, *led, *(flag.name for flag in left_out(line, allowed_by(slow.fields)))}
         named = {name: flag for name, flag in line.named.items() if flag.name not in skipped}
-        found = {name: _variable(flag, slow, quick) if flag.name == "--env" else _suspicion(name, flag, line)
-                 for name, flag in named.items()}  # fmt: skip
+        found = {name: _of_option(name, flag, line, slow, quick) for name, flag in named.items()}
+        found["entry"] = _entry(line, slow)
         held = {name: each for name, each in found.items() if each is not None}
         return held or super().suspicions(slow, quick)
+
+
+def _of_option(name: str, flag: Flag, line: OwnLine, slow: Side, quick: Side) -> Suspicion | NotLooked | None:
+    if flag.name == "--env":
+        return _variable(flag, slow, quick)
+    return _volume(flag) if flag.name in _VOLUMES else _suspicion(name, flag, line)
+
+
+def _volume(flag: Flag) -> Suspicion | None:
+    """A folder of the device: its files from memory instead; None where it is no folder, or too large."""
+    source, target = source_and_target(flag)
+    if not source.startswith("/") or not Path(source).is_dir():
+        return None
+    size = folder_bytes(source, _MOST_IN_MEMORY)
+    held = holding(mounts(LocalHost()), os.path.realpath(source))
+    kind = "an unknown file system" if held is None else held.kind
+    is_slow = kind.startswith(_SLOW_KINDS)
+    return Suspicion(
+        weight=0.6 if is_slow else 0.1,
+        title=f"the file system of `{target}`",
+        evidence=f"{source}, mounted there, lies on {kind}.",
+        without=None if size is None else {"in_memory": [target]},
+        cure=f"a quicker file system for {source}: a local disk, or a tmpfs",
+        untried=f"it has more than {size_text(float(_MOST_IN_MEMORY))}, or cannot be read." if size is None else "",
+        phases=("data", "start", "tail"),
+        spends=("system", "wait", "off"),
+        guess=not is_slow,
+    )
+
+
+def _entry(line: OwnLine, slow: Side) -> Suspicion | None:
+    """What its image runs before the command: the command alone instead."""
+    entry, (first, *rest) = slow.facts.get(_ENTRY), (*line.command, "")
+    if not entry or line.values("--entrypoint") or not first or first.startswith("-"):
+        return None
+    return Suspicion(
+        weight=0.3,
+        title="the image's entry point",
+        evidence=f"`{entry}` runs before the command, or around it.",
+        without={"entry": "none"},
+        cure=f"--entrypoint {shlex.join([first, '...', *rest[:-1]])}",
+        guess=True,
+    )
 
 
 def _variable(flag: Flag, slow: Side, quick: Side) -> Suspicion | NotLooked | None:

@@ -9,24 +9,25 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, ClassVar
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from tare.base import processes
 from tare.base.errors import TareError
-from tare.base.files import make_folders, replace_file, state_dir
+from tare.base.files import make_folders, replace_file
 from tare.base.host import Host, InnerHost, LocalHost, OwnDevice, Site
 from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_words, shown_env
 from tare.drivers.cgroups import tree
 from tare.drivers.containers import own
 from tare.drivers.containers.line import Flag, Line, parsed
+from tare.drivers.containers.roots import inside, unpacked
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover, Platform
 
 _AS_IS = {"--network": "none", "--net": "none", "--restart": "no"}  # what the container has anyway
-_NOTES = "own"  # in the state folder: which engine has the container of a site
 
 
 # Limits by the names that they have on other platforms: the option that sets each, and those that go with it.
@@ -104,6 +105,24 @@ class Own(Platform):
     env: dict[str, str | None] = Field(default_factory=dict)
     """Variables that have another value than in the line and its image; null takes one away."""
 
+    joins: str | None = None
+    """A network of this run, or `container:NAME`, in place of the line's: what it needs beside it is there."""
+
+    hidden: tuple[str, ...] = ()
+    """Files of its image that are empty inside, like a *.pth file: to see what each of them costs."""
+
+    taken: tuple[str, ...] = ()
+    """Files and folders that are inside as they are in `taken_from`: to see what each of them costs."""
+
+    taken_from: str | None = None
+    """The image that `taken` is from; this device by default."""
+
+    in_memory: tuple[str, ...] = ()
+    """Volumes, by where they are mounted, of which a copy in memory stands there: to see what their disk costs."""
+
+    entry: Literal["none"] | None = None
+    """none: the command without the entry point of its image."""
+
     allow_network: bool = False
     """The line's own network, which may lead outside; else the container has the loopback alone."""
 
@@ -151,7 +170,21 @@ class Own(Platform):
         return own.look_at(host, self._line(), self.allowed).image if self.line else None
 
     def _line(self) -> Line:
-        return read(self.line).changed({}, self.flags)
+        line = read(self.line).changed({}, self.flags)
+        if self.joins is not None:
+            away = {name: None for name, flag in line.named.items() if flag.name in own.OF_NETWORKS}
+            line = line.changed({}, {**away, "--network": self.joins})
+        if self.entry == "none" and line.command:
+            flag = Flag("--entrypoint", line.command[0], (f"--entrypoint={line.command[0]}",))
+            line = replace(line, flags=(*line.flags, flag), command=line.command[1:])
+        places = dict.fromkeys(self.hidden, "/dev/null")
+        other = unpacked(self.taken_from).root if self.taken_from and self.taken else Path("/")
+        for path in self.taken:
+            source = inside(other, path)
+            places[path] = str(source) if source.exists() else "/dev/null"
+        bound = [Flag("--volume", f"{source}:{path}:ro", (f"--volume={source}:{path}:ro",))
+                 for path, source in places.items()]  # fmt: skip
+        return replace(line, flags=(*line.flags, *bound))
 
     @classmethod
     def limits(cls, fields: Mapping[str, Json]) -> dict[str, Json]:
@@ -184,24 +217,24 @@ class Own(Platform):
         line, phases = self._line(), Phases(host.clock)
         processes.lease_name(site.name)
         with ExitStack() as stack:
-            note = state_dir() / _NOTES / site.name
+            note = own.note_of(site.name)
             make_folders(note.parent)
             replace_file(note, json.dumps(line.engine).encode())
             stack.callback(note.unlink, missing_ok=True)
             with phases.timed("open.look"):
                 seen = own.look_at(host, line, self.allowed)
-            place = own.begin(host, line, seen, site, self.allowed, stack, phases)
+            place = own.begin(host, line, seen, site, self.allowed, stack, phases, self.in_memory)
             return place.keep(stack.pop_all(), phases)
 
     @classmethod
     def leftovers(cls, host: Host) -> list[Leftover]:
-        notes = state_dir() / _NOTES
+        notes = own.note_of("").parent
         names = sorted(note.name for note in notes.iterdir()) if notes.is_dir() else []
         return [Leftover(name, f"the container {name} of a line of yours") for name in names]
 
     @classmethod
     def sweep(cls, host: Host, name: str) -> None:
-        note = state_dir() / _NOTES / name
+        note = own.note_of(name)
         if not note.is_file():
             return
         own.remove(host, json.loads(note.read_text()), name)
@@ -214,7 +247,8 @@ def allowed_by(fields: Mapping[str, Any]) -> set[own.Allow]:
     options: Mapping[own.Allow, str] = {
         "network": "allow_network", "volumes": "real_volumes", "privileged": "allow_privileged",
     }  # fmt: skip
-    return {name for name, option in options.items() if fields.get(option)}
+    joined: set[own.Allow] = {"network"} if fields.get("joins") else set()
+    return joined | {name for name, option in options.items() if fields.get(option)}
 
 
 def not_honoured(line: Line, fields: Mapping[str, Any]) -> list[Flag]:

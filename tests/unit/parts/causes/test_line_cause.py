@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -48,6 +49,23 @@ def test_each_is_tried_once_by_the_line_without_it() -> None:
     assert flags["memory_limit"] == {"--memory": None, "--memory-swap": None}
     assert flags["line:--init"] == {"--init": None}
     assert sides._levels("cpu_quota")["with cpu_quota"].fields == {"quota": 0.5}
+
+
+def test_a_volume_is_tried_in_memory_a_user_and_an_entry_point_by_the_line_without_them(tmp_path: Path) -> None:
+    text = f"docker run -v {tmp_path}:/data:ro -v /no/such:/x -u 1000 --cap-add SYS_NICE app:1 python train.py"
+    fields = {"line": text}
+    slow = Side("container", "own", {**fields, **Own.limits(fields)}, {"place.engine.entry": "/traced.sh"})
+    held = examined(slow, QUICK).held
+    sides = Search(Level("own", fields), Level("bare", {}), held)
+
+    assert held["line:--volume#1"].without == {"in_memory": ["/data"]} and "line:--volume#2" not in held
+    assert held["line:--user"].weakens and held["line:--cap-add"].without == {"flags": {"--cap-add": None}}
+    changed = sides._levels("line:entry")[without("line:entry")]
+    assert changed.fields == {"line": text, "entry": "none"}
+    line = Own(**changed.fields)._line()
+    assert line.words()[-3:] == ("--entrypoint=python", "app:1", "train.py")
+    hidden = Own(line=text, hidden=["/a.pth"])._line()
+    assert hidden.words()[-4:] == ("--volume=/dev/null:/a.pth:ro", "app:1", "python", "train.py")
 
 
 def test_a_variable_of_the_line_is_tried_alone_beside_all_that_differ() -> None:
