@@ -108,7 +108,7 @@ def _is_ready(host: Host, line: Line, name: str, member: Member) -> bool:
 
 
 def _last(host: Host, line: Line, name: str) -> str:
-    said = host.run([*line.engine, "logs", "--tail", "3", name])
+    printed = host.run([*line.engine, "logs", "--tail", "3", name])
     looks = (own.inspected(host, line.engine, name)["State"].get("Health") or {}).get("Log") or [{}]
-    text = " ".join(f"{said.out} {said.err} {looks[-1].get('Output', '')}".split())
-    return f" It said: {text[-300:]}" if text else ""
+    text = " ".join(f"{printed.out} {printed.err} {looks[-1].get('Output', '')}".split())
+    return f" It printed: {text[-300:]}" if text else ""
