@@ -19,8 +19,8 @@ from tare.base.errors import StudyError, TareError
 from tare.base.files import make_folders, replace_file, state_dir
 from tare.base.host import Host
 from tare.drivers.containers import own
+from tare.drivers.containers.client import LABEL, labels
 from tare.drivers.containers.line import Line, parsed
-from tare.drivers.containers.place import LABEL, labels
 from tare.drivers.containers.specs import Member, Spec, shared_folders
 from tare.drivers.places import comes_true
 

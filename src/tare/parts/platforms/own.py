@@ -22,8 +22,9 @@ from tare.base.rulings import Ruling, obstacle
 from tare.base.secrets import masked_words, shown_env
 from tare.drivers.cgroups import tree
 from tare.drivers.containers import own
+from tare.drivers.containers.differing import inside
 from tare.drivers.containers.line import Flag, Line, parsed
-from tare.drivers.containers.roots import inside, unpacked
+from tare.drivers.containers.unpacked import unpacked
 from tare.drivers.places import Phases
 from tare.parts.protocols import Json, Leftover, Platform
 
