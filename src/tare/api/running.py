@@ -10,7 +10,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tare.parts.protocols import Part, Platform
     from tare.plan.check import Check
     from tare.plan.matrix import Cell, Trial
+    from tare.records.model import Record
     from tare.records.store import Store
     from tare.studies.model import Study
 
@@ -440,11 +441,12 @@ def run_into(
     enough: Enough | None = None,
     first: bool = True,
     adding: bool = False,
+    rehearsed: Sequence[Record] = (),
 ) -> Outcome:
     """Plan, check, then run into the store at `folder`, which is made if it is not there.
 
-    `enough` ends it before its last block (see `run_study`). `first` is false for the later studies of one question:
-    what was said of this device before the first is not said again.
+    `enough` ends it before its last block, and by `rehearsed` sides may take turns (see `run_study`). `first` is false
+    for the later studies of one question: what was said of this device before the first is not said again.
     `adding`: the study has more blocks than what is there was begun with (`with_blocks`).
     """
     from tare.base.files import state_dir
@@ -489,7 +491,7 @@ def run_into(
         owned = partial(owned_device, wait_s=wait_s)
         return run_study(
             study, planned, store, host, watcher,
-            retry_failed=retry_failed, owned=owned, verbose=verbose, enough=enough,
+            retry_failed=retry_failed, owned=owned, verbose=verbose, enough=enough, rehearsed=rehearsed,
         )  # fmt: skip
 
 

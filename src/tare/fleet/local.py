@@ -54,12 +54,13 @@ Sampled: TypeAlias = Callable[[Sequence[Probe], Path, float], Sampling]
 def run_study(
     study: Study, trials: list[Trial], store: Store, host: Host, watcher: Watcher, *, retry_failed: bool = False,
     again: bool = False, owned: Owned = owned_device, sampler: Sampled | None = None, verbose: bool = False,
-    enough: Enough | None = None,
+    enough: Enough | None = None, rehearsed: Sequence[Record] = (),
 ) -> Outcome:  # fmt: skip
     """Run what the store does not have yet, block by block, until the declared stop rule is met.
 
     `again`: also what it has. `enough`: asked before each block past the floor, why no further one is needed.
     `verbose`: the watcher hears every line that a trial prints, after its platform's name.
+    `rehearsed`: rehearsals of an earlier study of the same question, by which the sides may take turns.
     """
     interruption = Interruption(watcher.note)
     owning = owned(host, watcher.note, str(store.root))
@@ -72,7 +73,7 @@ def run_study(
         # Who says when it is enough has another block for a trial that is lost.
         reruns = THRESHOLDS.rerun_limit if enough is None else 0
         schedule = Schedule(study, trials, attempts_of(store.records()), finished, reruns)
-        return _Runner(study, schedule, bench, watcher, interruption, enough).run()
+        return _Runner(study, schedule, bench, watcher, interruption, enough, rehearsed).run()
 
 
 class _Echo:
@@ -93,9 +94,10 @@ class _Runner:
 
     def __init__(
         self, study: Study, schedule: Schedule, bench: Bench, watcher: Watcher, interruption: Interruption,
-        enough: Enough | None,
+        enough: Enough | None, rehearsed: Sequence[Record],
     ) -> None:  # fmt: skip
         self._study = study
+        self._rehearsed_before = rehearsed
         self._schedule = schedule
         self._bench = bench
         self._watcher = watcher
@@ -109,7 +111,7 @@ class _Runner:
     def run(self) -> Outcome:
         """Block by block; the watcher hears of the blocks that are sure to run, and of more when they are begun."""
         try:
-            if self._study.rehearses or self._why_no_turns() is None:
+            if self._study.rehearses or (not self._rehearsed_before and self._why_no_turns() is None):
                 rehearsal = Rehearsal(
                     self._study, self._schedule, self._forecast, self._bench.store, self._watcher.note, self._side,
                     lambda trial: self._run([trial])[0],
@@ -220,7 +222,7 @@ class _Runner:
         return None
 
     def _rehearsed(self) -> dict[str, Record]:
-        records = self._bench.store.rehearsals()
+        records = (*self._rehearsed_before, *self._bench.store.rehearsals())
         return {side_of(record.settings): record for record in records if record.state not in FAILED}
 
     # One trial, or several in turns

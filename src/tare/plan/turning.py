@@ -123,19 +123,22 @@ def _beside_compared(study: Study, cell: Cell) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def why_no_turns(study: Study, cells: Sequence[Cell], host: Host) -> str | None:
-    """Why the sides of this study cannot take turns, as far as that shows before its rehearsal."""
-    return next(_obstacles(study, cells, host), None)
+def why_no_turns(study: Study, cells: Sequence[Cell], host: Host, *, is_rehearsed: bool = False) -> str | None:
+    """Why the sides of this study cannot take turns, as far as that shows before its rehearsal.
+
+    `is_rehearsed`: some of them are, maybe in an earlier study of the same question.
+    """
+    return next(_obstacles(study, cells, host, is_rehearsed), None)
 
 
-def _obstacles(study: Study, cells: Sequence[Cell], host: Host) -> Iterator[str]:
+def _obstacles(study: Study, cells: Sequence[Cell], host: Host, is_rehearsed: bool) -> Iterator[str]:
     if study.design.runs == "blocks":
         yield "the study asks for blocks"
     if study.design.strict:
         yield "the study is strict"
     if not isinstance(host, OwnDevice):
         yield "the device is not this machine"
-    if study.rehearse is False:
+    if study.rehearse is False and not is_rehearsed:
         yield "without a rehearsal nobody knows whether steps are marked"
     if (study.compare.by or "platform").startswith("control"):
         yield "a setting of the whole device is compared"
@@ -176,7 +179,7 @@ def _of_cell(cell: Cell) -> Iterator[str]:
 def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Mapping[str, Rehearsed]) -> Choice:
     """What these sides do, by the rehearsals of some of them."""
     cells = [trial.cell for trial in sides.values()]
-    if (why := why_no_turns(study, cells, host)) is not None:
+    if (why := why_no_turns(study, cells, host, is_rehearsed=bool(rehearsals))) is not None:
         return Choice(None, why)
     if not rehearsals:
         return Choice(None, "no side was rehearsed")

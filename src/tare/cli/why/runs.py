@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tare.report.text.why import Told
 
 
+_WHOLE_RUNS = {"design": "blocks"}
 _OF_THE_STEP = 0.75  # of what may be wrong; the rest is the whole run's, which is judged where the step is not slow
 
 
@@ -100,6 +101,7 @@ class Trying:
         self._trials, self._seconds = 0, 0.0
         self._slowest_s = 0.0  # the longest run of the workload so far
         self._known = False  # whether a study ran already: then both sides are known to run
+        self._rehearsed: Sequence[Record] = ()  # by that study
 
     def other_side(self, platform: str, fields: Mapping[str, Any], images: tuple[str, str]) -> None:
         """A container with another image, in the place of bare metal; `images`: the slow side's, and that one."""
@@ -211,7 +213,7 @@ class Trying:
         say(f"where the time goes: one more run of each side, not timed, about {self.time_text(2)}.")
         plain = [level.as_plain() for level in looked]
         with Opened() as opened:
-            records = self.records("where", plain, {"repeat": 1, "aa": False}, with_other=False)
+            records = self.records("where", plain, {"repeat": 1, "aa": False, **_WHOLE_RUNS}, with_other=False)
         quick, slow_ones = (having(level.settings(), records) for level in looked)
         return where(slow_ones, quick), sorted({*touched([*slow_ones, *quick]), *opened.paths})
 
@@ -238,7 +240,7 @@ class Trying:
         from tare.analysis.why.layers import waterfall
 
         against = {"against": {"platform": "bare"}, "margin": self.margin}
-        records = self.records(stage, platforms, {"repeat": self.repeat, "compare": against})
+        records = self.records(stage, platforms, {"repeat": self.repeat, "compare": against, **_WHOLE_RUNS})
         return waterfall(records, margin=self.margin, metric=self.metric)
 
     def calls(self, platforms: list[Any]) -> Calls:
@@ -250,13 +252,18 @@ class Trying:
             return Calls(missing="system calls were not counted: no probe of this tare does.")
         if why := find("probes", "syscalls")().obstacles(LocalHost()):  # type: ignore[attr-defined]
             return Calls(missing=f"system calls were not counted: {' '.join(map(str, why))}")
-        return calls_by_layer(self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"]}))
+        return calls_by_layer(
+            self.records("calls", platforms, {"repeat": 1, "aa": False, "probes": ["syscalls"], **_WHOLE_RUNS})
+        )
 
     def records(
         self, stage: str, platforms: list[Any], fields: dict[str, Any], enough: Enough | None = None, *,
         with_other: bool = True,
     ) -> list[Record]:  # fmt: skip
-        """Run a study of the other side, unless it is left out, and these platforms; what it left."""
+        """Run a study of the other side, unless it is left out, and these platforms; what it left.
+
+        Sides take turns where they can, by the rehearsals of the first study, unless the fields name another design.
+        """
         from tare.studies.load import from_plain
         from tare_inside.fingerprint import MODULES
 
@@ -264,7 +271,9 @@ class Trying:
         plain, first = self.plain(stage, sides, fields), not self._known
         study = with_interpreter(from_plain(plain, "tare why"), self._python)
         os.environ[MODULES] = "1"  # the trials are made in this process
-        outcome = run_into(study, study_text(study), self._folder / stage, enough=enough, first=first)
+        outcome = run_into(
+            study, study_text(study), self._folder / stage, enough=enough, first=first, rehearsed=self._rehearsed
+        )
         with reading(self._folder / stage) as store:
             records, rehearsed = store.records(), store.rehearsals()
         if outcome.interrupted:
@@ -273,6 +282,7 @@ class Trying:
         if failed and not records:
             raise TareError(f"{outcome.why}: {failed[0].reasons[0]}")
         self.note_lengths([*rehearsed, *records])
+        self._rehearsed = self._rehearsed or rehearsed
         return records
 
     def plain(self, stage: str, sides: list[Any], fields: dict[str, Any]) -> dict[str, Any]:
@@ -281,8 +291,7 @@ class Trying:
         from tare.plan.matrix import followed_limit_s
         from tare.studies.model import Study
 
-        # One table holds the trials of all stages, and only the first is rehearsed: all run in the same way.
-        plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, "design": "blocks", **fields}
+        plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
         limit_s = followed_limit_s([self._slowest_s]) or 0.0
         if self._known and limit_s > Study.model_fields["limit_s"].default:
             plain["limit"] = f"{math.ceil(limit_s)} s"
