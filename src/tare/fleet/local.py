@@ -207,6 +207,7 @@ class _Runner:
         store = self._bench.store
         choice = self._as_before() or chosen(self._study, sides, self._bench.host, self._rehearsed())
         self._watcher.note(str(choice))
+        self._forecast.saves(choice.saves_s)
         self._bench, self._schedule.turning = replace(self._bench, design=choice.as_plain()), choice.turning
         if choice.turning is not None:
             self._schedule.planned = thinned(self._schedule.planned)

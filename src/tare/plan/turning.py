@@ -83,6 +83,7 @@ class Choice:
 
     turning: Turning | None
     why: str
+    saves_s: float = 0.0  # of each trial, by its rehearsal, where all sides of a pair start at the same time
 
     def __str__(self) -> str:
         if self.turning is None:
@@ -208,9 +209,11 @@ def chosen(study: Study, sides: Mapping[str, Trial], host: Host, rehearsals: Map
     free = not limited and not any(map(_is_placed, platforms))
     one_core = free and sides.keys() <= rehearsals.keys() and all(map(_fits_one_core, records))
     why = "steps are marked, both sides can be stopped after one"
-    if free and _has_no_room(study, records, min(steps) * step_s):
-        turning, why = replace(turning, together=True), f"{why}, and starts made alone leave no time for all pairs"
-    return Choice(replace(turning, one_core=one_core), why)
+    if not (free and _has_no_room(study, records, min(steps) * step_s)):
+        return Choice(replace(turning, one_core=one_core), why)
+    starts = [each.metrics.get("startup_s", 0.0) for each in records]
+    why += ", and starts made alone leave no time for all pairs"
+    return Choice(replace(turning, one_core=one_core, together=True), why, (sum(starts) - max(starts)) / len(starts))
 
 
 def _has_no_room(study: Study, rehearsals: Sequence[Rehearsed], steps_s: float) -> bool:

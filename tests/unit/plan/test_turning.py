@@ -76,6 +76,14 @@ def test_a_side_that_was_not_rehearsed_keeps_all_sides_from_one_core():
     assert not turning.one_core
 
 
+def test_sides_take_turns_by_the_rehearsals_of_an_earlier_study_of_the_same_question():
+    wave = study(rehearse=False, platform=["bare", "runc", {"runc": {"shm": "1 GiB"}}])
+    sides = {trial.side: trial for trial in trials(wave, cells(wave))}
+    known = dict.fromkeys(list(sides)[:2], rehearsed("a"))
+    assert chosen(wave, sides, HOST, known).turning == replace(choice().turning, one_core=False)
+    assert "without a rehearsal" in chosen(wave, sides, HOST, {}).why
+
+
 @pytest.mark.parametrize(
     ("seconds", "start_s", "cores", "together"),
     [(90, 4.0, 2, True), (600, 4.0, 2, False), (90, 0.2, 2, False), (90, 4.0, 1, False), (None, 4.0, 2, False)],
@@ -87,6 +95,7 @@ def test_sides_start_at_once_where_starts_made_alone_have_no_room(
     repeat = 7 if seconds is None else {"min": 7, "max": 20, "more_within": f"{seconds} s"}
     made = choice(rehearsed("a", steps=400.0, step_mean_s=0.006, wall_s=start_s + 1, startup_s=start_s), repeat=repeat)
     assert made.turning.together is together
+    assert made.saves_s == (start_s / 2 if together else 0.0)  # the second start of the two in a pair
     assert ("started at the same time" in str(made)) is together
 
 
