@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tare.base.host import LocalHost, Scope
+from tare.plan.turning import MOST_BESIDE
 from tare.trial import alone
 from tare.trial.alone import seen_alone, threads_of
 
@@ -88,7 +89,7 @@ def test_a_second_thread_that_computes_is_seen(tmp_path: Path, monkeypatch: pyte
 def test_children_that_have_ended_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     others = seen(tmp_path, "children", monkeypatch, steps=40).others()
     assert others is not None
-    assert others > 0.2
+    assert others > MOST_BESIDE, "such a program does not get one core"
 
 
 def test_a_program_that_marks_nothing_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
