@@ -115,7 +115,8 @@ def _estimate_texts(figure: Shown) -> tuple[str, str]:
 def _share_texts(figure: Shown) -> tuple[str, str]:
     value, *ends = figure.numbers
     if not figure.signed:
-        return _estimate_texts(figure) if ends else (share_text(value), "")
+        interval = ", ".join(share_text(end).removesuffix(" %") for end in ends)
+        return share_text(value), f"[{interval}]" if ends else ""
     if ends:
         low, high = ends
         return effect_text(value, ends), interval_text(low, high, beside=[value])

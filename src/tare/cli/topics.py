@@ -175,11 +175,12 @@ def devices(
     "odd": [{"device", "what", "deviation", "p", "candidates", "sentence"}], "could_see", "notes"}], "notes"};
     estimates are {"value", "low", "high", "n", "method"}, in shares.
     """
+    from tare.analysis.fleet.devices import devices_answer
     from tare.analysis.fleet.findings import fleet_of_stores
-    from tare.report.text.analyse import fleet_text
+    from tare.report.sections import answer_text
 
     found = fleet_of_stores(stores, by=by, against=against, margin=margin, metrics=metrics)
-    return Result(found.as_json, lambda: fleet_text(found, width()))
+    return Result(found.as_json, lambda: answer_text(devices_answer(found), width()))
 
 
 TOPICS = {each.name: each for each in (energy, variability, pipeline, tenants, devices)}

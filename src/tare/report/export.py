@@ -127,10 +127,8 @@ def as_markdown(page: Page) -> str:
     blocks += _section("To know", page.notes)
     if page.others:
         blocks += ["## Other metrics (not tested)", _cells(page.other_headers, page.others)]
-    if page.devices is not None:
-        blocks += _section("Devices", page.devices.sentences)
-        for sheet in page.devices.sheets:
-            blocks += [f"### {safe(sheet.title)}", _cells(sheet.headers, sheet.rows)]
+    if page.devices:
+        blocks += ["## Devices", *(block for section in page.devices for block in section_markdown(section))]
     blocks += [block for section in page.sections for block in section_markdown(section)]
     for figure in page.figures:
         blocks += [

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 from markupsafe import Markup, escape
@@ -77,9 +77,6 @@ from tare.report.text.verdict import (
     notes_together,
     taints,
 )
-
-if TYPE_CHECKING:
-    from tare.report.charts.devices import DevicesSection
 
 MOST_ANSWERS = 6  # that fit a first screen, each by itself
 
@@ -216,7 +213,7 @@ class Page:
     parity: str
     notes: tuple[str, ...]
     problems: tuple[str, ...]
-    devices: DevicesSection | None
+    devices: Sequence[PageSection]
     figures: tuple[Figure, ...]
     sections: tuple[PageSection, ...]
     trial_metrics: tuple[str, ...]
@@ -328,12 +325,12 @@ def _figure_groups(drawn: Sequence[Figure], sections: Sequence[PageSection], uni
             yield FigureGroup(anchor, in_units(title, unit), tuple(of_figures[anchor]), tuple(of_sections[anchor]))
 
 
-def _devices(evidence: ReportData) -> DevicesSection | None:
+def _devices(evidence: ReportData) -> list[PageSection]:
     if evidence.fleet is None:
-        return None
-    from tare.report.charts.devices import devices_section  # brings the model of devices: not where there is one device
+        return []
+    from tare.analysis.fleet.devices import devices_answer  # brings the model of devices: not where there is one device
 
-    return devices_section(evidence.fleet)
+    return page_sections(devices_answer(evidence.fleet), {})
 
 
 def _plot(evidence: ReportData) -> Plot | None:

@@ -14,13 +14,14 @@ from golden_files import assert_as_in_file
 from hostile import PAYLOADS
 from html_reading import read_page, without_drawings
 from some_fleets import STUDY, Board, boards, trials
+from tare.analysis.fleet.devices import devices_answer
 from tare.analysis.fleet.findings import fleet_of_records
 from tare.analysis.weighing import weigh
 from tare.records.model import Record, StoreTrials
 from tare.report.export import as_markdown
 from tare.report.figure import Figure, compiled, safe_json
 from tare.report.html import Page, page, render
-from tare.report.text.analyse import fleet_text
+from tare.report.sections import answer_text
 
 ODD = Board("orin-6", slower=0.2, facts={"kernel": "4.9.1", "cpu.governor": "powersave"})
 NANO = [Board(f"nano-{n}", type="nano", base_s=0.3, slower=n / 100) for n in range(1, 4)]
@@ -53,44 +54,45 @@ def figure_of(records: list[Record]) -> Figure | None:
 
 @pytest.mark.parametrize("width", [40, 80])
 def test_a_fleet_is_told_in_these_words(width: int) -> None:
-    text = fleet_text(fleet_of_records([StoreTrials("store", trials(FLEET))], STUDY), width)
+    text = answer_text(devices_answer(fleet_of_records([StoreTrials("store", trials(FLEET))], STUDY)), width)
 
     assert max(map(len, text.splitlines())) <= width
     assert_as_in_file(text, f"report/devices-{width}.txt")
 
 
 def test_one_device_is_told_in_a_sentence() -> None:
-    text = fleet_text(fleet_of_records([StoreTrials("store", trials(boards(1)))], STUDY), 80)
+    text = answer_text(devices_answer(fleet_of_records([StoreTrials("store", trials(boards(1)))], STUDY)), 80)
 
-    assert text.splitlines()[0] == "fleet: 1 device (1 orin)"
-    assert text.splitlines()[1].startswith("note: There is one device here")
+    assert text.splitlines()[0] == "fleet: 1 device (1 orin)."
+    assert text.splitlines()[-1].startswith("note: There is one device here")
 
 
 def test_the_page_has_a_section_with_its_tables() -> None:
-    section = page_of(trials(FLEET)).devices
+    counts, outliers, *tables, notes = page_of(trials(FLEET)).devices
 
-    assert section is not None
-    assert section.sentences[1].startswith("The effect of docker against bare: all devices (9): equivalent; the effect")
-    assert section.sentences[0].startswith("orin-6 is an outlier among identical devices")
-    assert [sheet.title for sheet in section.sheets] == [
+    assert counts.lines == ("weigh: 9 devices (6 orin, 3 nano).",)
+    assert outliers.lines[0].startswith("orin-6 is an outlier among identical devices")
+    assert [section.title for section in tables] == [
         "Median step: the effect of docker against bare",
         "Median step: each device among identical devices",
         "Median step: spread of bare, 54 trials",
         "Median step: spread of docker, 54 trials",
     ]
-    assert all(len(row) == len(sheet.headers) for sheet in section.sheets for row in sheet.rows)
+    assert notes.lines == ("Without orin-6 the spread between devices of 6.2 % becomes 0.9 % (bare).",)
+    assert tables[0].lines[0].startswith("all devices (9): equivalent; the effect")
+    assert all(len(row) == len(section.headers) for section in tables for row in section.rows)
 
 
 def test_a_store_of_one_device_has_neither_section_nor_figure() -> None:
     for records in (trials(boards(1)), [replace(each, settings={"platform": "bare"}) for each in trials(boards(1))]):
-        assert page_of(records).devices is None
+        assert not page_of(records).devices
         assert figure_of(records) is None
 
 
 def test_a_fleet_of_which_nothing_is_usable_has_a_page_all_the_same() -> None:
     broken = [replace(each, state="failed", metrics={}) for each in trials(boards(3))]
 
-    assert page_of(broken).devices is None
+    assert not page_of(broken).devices
 
 
 def test_without_scipy_the_section_says_so_and_the_rest_of_the_page_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,8 +100,7 @@ def test_without_scipy_the_section_says_so_and_the_rest_of_the_page_is_there(mon
     records = trials(FLEET)
     made = page_of(records)
 
-    assert made.devices is not None
-    (sentence,) = made.devices.sentences
+    (sentence,) = made.devices[-1].lines
     assert sentence.startswith("how devices vary is computed with scipy: `pip install ")
     assert "devices" not in {figure.name for figure in made.figures}
     assert "how devices vary is computed with scipy" in render(weigh(Kept(records)), records, some.GENERATED)  # type: ignore[arg-type]
@@ -148,7 +149,7 @@ def test_markdown_has_the_section() -> None:
     text = as_markdown(page_of(trials(FLEET)))
 
     assert "## Devices" in text
-    assert "### Median step: each device among identical devices" in text
+    assert "## Median step: each device among identical devices" in text
     assert "| orin-6 | orin | 12 |" in text
 
 
@@ -177,6 +178,6 @@ def test_no_element_comes_out_of_a_devices_name(payload: str) -> None:
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_a_devices_name_does_not_steer_a_terminal(payload: str) -> None:
     devices = [*boards(4), replace(ODD, name=payload, type=payload, facts={"kernel": payload})]
-    text = fleet_text(fleet_of_records([StoreTrials("store", trials(devices, blocks=2))], STUDY), 80)
+    text = answer_text(devices_answer(fleet_of_records([StoreTrials("store", trials(devices, blocks=2))], STUDY)), 80)
 
     assert text.replace("\n", "").isprintable()

@@ -1,39 +1,22 @@
-"""The devices of a fleet: what a level costs on each, over all and on one more, as a figure and as a section."""
+"""The devices of a fleet as a figure: what a level costs on each, over all and on one more."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tare.analysis.fleet.devices import WORDS, effect_name, effects_table, population_name, standings_table
 from tare.analysis.fleet.results import Effect, Fleet, Population, Quantity
 from tare.base.text import effect_text, interval_text, metric_name, safe_text, share_text
-from tare.report.figure import Cell, Figure, rows
+from tare.report.figure import Figure, rows
 from tare.report.layout import not_all_drawn, share_axis, some_of, tooltip, with_room
-from tare.report.text.analyse import (
-    EFFECT_HEADS,
-    MOST_SPREADS,
-    SPREAD_HEADS,
-    STANDING_HEADS,
-    WORDS,
-    could_see,
-    effect_rows,
-    effect_title,
-    fleet_notes,
-    population_name,
-    population_sentence,
-    spread_rows,
-    spread_title,
-    standing_row,
-)
+from tare.report.sections import linked_rows
 
 MOST = 60  # lanes that a figure holds; the table has all
 LANE = 22  # pixels
 DEVICE, UNLIKE, ALL = "a device", "outlier among identical devices", "over devices"
 COLOURS = {DEVICE: "@level-1", UNLIKE: "@slower", ALL: "@ink"}
 SHAPES = {DEVICE: "circle", UNLIKE: "square", ALL: "diamond"}
-_NUMERIC = frozenset({"effect", "95 % interval", "blocks", "groups", "deviation", "of the variance", "trials",
-                      "from the others", "its own"})  # fmt: skip
 _LINES = "Behind is the margin; the thin lines are where one more device is expected."
 
 
@@ -49,14 +32,13 @@ def _of_effects(fleet: Fleet, quantity: Quantity) -> Figure:
     odd = {(each.device, each.effect) for each in quantity.odd}
     several = len(quantity.effects) > 1
     lanes = [lane for effect in quantity.effects for lane in _lanes(effect, several, odd)]
-    headers = ("effect of", "device", "type", "effect", "95 % interval", "blocks")
-    body = [(_contrast(effect), *row) for effect in quantity.effects for row in effect_rows(effect)]
     title = f"Effect on {metric_name(quantity.metric)}, device by device"
     told = [_told(effect, each, several) for effect in quantity.effects for each in effect.populations[:1]]
     reading = f"O{some_of(told)[1:]}. {_LINES}" if told else "Too few devices to say what holds for devices in general."
     reading += not_all_drawn(len(lanes), MOST)
-    cells = _cells(body, [place >= 3 for place in range(len(headers))])
-    return Figure("devices", title, reading, _chart(lanes, fleet.margin), headers, cells)
+    return Figure(
+        "devices", title, reading, _chart(lanes, fleet.margin), *linked_rows(effects_table(quantity.effects), {})
+    )
 
 
 def _of_standings(quantity: Quantity) -> Figure | None:
@@ -71,13 +53,12 @@ def _of_standings(quantity: Quantity) -> Figure | None:
     reading = f"Outliers among identical devices: {some_of(odd)}." if odd else "No outlier among identical devices."
     title = f"{metric_name(quantity.metric)[:1].upper()}{metric_name(quantity.metric)[1:]}, each device in its type"
     reading += not_all_drawn(len(lanes), MOST)
-    cells = _cells(map(standing_row, quantity.standings), [place >= 2 for place in range(len(STANDING_HEADS))])
-    return Figure("devices", title, reading, _chart(lanes, None), STANDING_HEADS, cells)
+    return Figure("devices", title, reading, _chart(lanes, None), *linked_rows(standings_table(quantity), {}))
 
 
 def _lanes(effect: Effect, several: bool, odd: set[tuple[str, tuple[str, str] | None]]) -> list[dict[str, Any]]:
     """Those over devices first, then the devices."""
-    before = f"{_contrast(effect)}: " if several else ""
+    before = f"{safe_text(effect_name(effect))}: " if several else ""
     made = [
         {**_lane(f"{before}{population_name(each)}", each.mean.value, each.mean.low, each.mean.high, ALL),
          "next_low": each.next_low, "next_high": each.next_high}
@@ -97,23 +78,14 @@ def _lane(name: str, value: float, low: float | None, high: float | None, kind: 
     }  # fmt: skip
 
 
-def _contrast(effect: Effect) -> str:
-    where = f", {safe_text(effect.where)}" if effect.where else ""
-    return f"{safe_text(effect.level)}{where}"
-
-
 def _told(effect: Effect, found: Population, several: bool) -> str:
     mean = effect_text(found.mean.value)
-    who = _contrast(effect) if several else f"{safe_text(effect.level)} against {safe_text(effect.against)}"
+    who = (
+        safe_text(effect_name(effect)) if several else f"{safe_text(effect.level)} against {safe_text(effect.against)}"
+    )
     ahead = interval_text(found.next_low, found.next_high)
     return (
         f"over {found.mean.n} devices {who} is {WORDS[found.verdict]}, {mean}; on one more it is expected in {ahead} %"
-    )
-
-
-def _cells(body: Iterable[Sequence[str]], numeric: Sequence[bool]) -> tuple[tuple[Cell, ...], ...]:
-    return tuple(
-        tuple(Cell(text, numeric=is_number) for text, is_number in zip(row, numeric, strict=True)) for row in body
     )
 
 
@@ -152,48 +124,3 @@ def _chart(every: Sequence[Mapping[str, Any]], margin: float | None) -> dict[str
                           "tooltip": told}},
         ],
     }  # fmt: skip
-
-
-# The section of the page: sentences and tables.
-
-
-@dataclass(frozen=True, slots=True)
-class Sheet:
-    """One table."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DevicesSection:
-    """What holds for devices, and which is an outlier among identical devices."""
-
-    sentences: tuple[str, ...]
-    sheets: tuple[Sheet, ...]
-
-
-def devices_section(found: Fleet) -> DevicesSection:
-    """The headline figure's; `tare show STORE devices` has the others."""
-    told: list[str] = []
-    sheets: list[Sheet] = []
-    for quantity in found.quantities:
-        told += [each.sentence for each in quantity.odd]  # a name stays as it is written
-        for effect in quantity.effects:
-            told += [_title(f"{effect_title(effect)}: {population_sentence(each)}") for each in effect.populations]
-        told += [*could_see(quantity), *fleet_notes(quantity)]
-        name = metric_name(quantity.metric)
-        tables = [
-            *((effect_title(each), EFFECT_HEADS, effect_rows(each)) for each in quantity.effects),
-            ("each device among identical devices", STANDING_HEADS, list(map(standing_row, quantity.standings))),
-            *((spread_title(each), SPREAD_HEADS, spread_rows(each)) for each in quantity.spreads[:MOST_SPREADS]),
-        ]
-        for title, heads, body in tables:
-            cells = _cells(body, [head in _NUMERIC for head in heads])
-            sheets.append(Sheet(_title(f"{name}: {title}"), heads, cells))
-    return DevicesSection((*told, *found.notes), tuple(sheets))
-
-
-def _title(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
