@@ -11,6 +11,7 @@ import platform
 import secrets
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import warm_tare
 
+import as_nobody
 from tare.base.errors import ObstacleError
 from tare.base.host import Exit, LocalHost, Site
 from tare.drivers.containers import unpacked as unpacking
@@ -190,6 +192,20 @@ def test_a_sif_file_is_run_by_apptainer_as_it_is_and_elsewhere_from_a_folder(lay
     for ended in (inside, outside):
         assert ended.out.startswith("sif 1 / 0:0 x /etc/passwd\nrun\n"), ended.err
         assert ended.code == 0
+
+
+@pytest.mark.machine("root", "busybox", "podman command")
+def test_a_user_without_root_and_subordinate_ids_unpacks_files_of_other_users(layout, state):
+    state.chmod(0o777)
+    shutil.copytree(layout, state / "layout")
+    (state / "layout").chmod(0o755)
+    script = "import sys; from tare.drivers.containers.unpacked import unpacked; print(unpacked(sys.argv[1]).root)"
+
+    done = as_nobody.run([sys.executable, "-c", script, f"{state}/layout"], state, env={"TARE_STATE": f"{state}/own"})
+
+    assert done.returncode == 0, done.stderr
+    made = Path(done.stdout.strip()) / "app" / "run"
+    assert (made.read_text(), made.stat().st_uid) == (PROGRAM, as_nobody.UID)
 
 
 @pytest.mark.machine("root", "busybox")

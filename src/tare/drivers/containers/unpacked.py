@@ -196,7 +196,10 @@ def _in_podman(path: Path) -> Iterator[tuple[Client, str]]:
         tempfile.TemporaryDirectory(prefix="tare-image-", dir=_room()) as folder,
         tempfile.TemporaryDirectory(prefix="tare-") as short,  # Podman takes at most 50 characters for it
     ):
-        private = client.podman(host, f"--root={folder}/root", f"--runroot={short}", "--storage-driver=vfs")
+        # Without root all files are the caller's, as in a folder that the caller unpacks.
+        owners = [] if is_root(host) else ["--storage-opt=vfs.ignore_chown_errors=true"]
+        store = [f"--root={folder}/root", f"--runroot={short}", "--storage-driver=vfs", *owners]
+        private = client.podman(host, *store)
         try:
             yield private, _pulled(private, path)
         finally:
