@@ -20,7 +20,7 @@ from tare.drivers.cgroups.limits import Limits
 from tare.drivers.containers.place import Container
 from tare.drivers.guests.place import GuestPlace
 from tare.parts import find
-from tare.parts.platforms.runc import SandboxPlace
+from tare.parts.platforms.gvisor import SandboxPlace
 from tare.parts.protocols import Mark, Platform
 from tare.testing import FakeHost
 from tare.trial.engine import in_device_time, place_facts

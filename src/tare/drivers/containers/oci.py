@@ -178,8 +178,20 @@ class OciContainer(Container):
         """The runtime as this very container calls it."""
         return self.runtime()
 
-    @abstractmethod
-    def bundle(self, host: Host, site: Site, root: Root, user: Identity) -> Bundle: ...
+    def bundle(self, host: Host, site: Site, root: Root, user: Identity) -> Bundle:
+        return Bundle(
+            name=site.name,
+            rootfs=root.path,
+            user=user,
+            limits=self,
+            binds=root.binds,
+            shm_bytes=self.shm_bytes(host),
+            swap_is_counted=limits.swap_is_counted(host),
+            writable=self.may_write(site) or not root.own_tmp,
+            needed=[f"CAP_{name}" for name in self.capabilities(host, site)],
+            hostname=node_name(host),
+            own_tmp=root.own_tmp,
+        )
 
     def obstacles(self, host: Host) -> list[Ruling]:
         stopped, program = limits.limit_obstacles(host, self), self.runtime().program

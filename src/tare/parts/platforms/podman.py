@@ -14,13 +14,7 @@ from tare.drivers.cgroups import limits, tree
 from tare.drivers.cgroups.job import KILL_ALL, Group, Sandbox
 from tare.drivers.containers import roots
 from tare.drivers.containers.client import Client, is_installed, podman
-from tare.drivers.containers.engine_container import (
-    EngineContainer,
-    first_pid,
-    imported,
-    mount_options,
-    own_tmpfs,
-)
+from tare.drivers.containers.engine_container import EngineContainer, first_pid, imported, mount_options, own_tmpfs
 from tare.drivers.containers.place import Root
 from tare.drivers.containers.unpacked import image_config, is_path, unpacked
 from tare.drivers.nvidia import gpu_obstacles

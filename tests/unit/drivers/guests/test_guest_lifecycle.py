@@ -21,7 +21,7 @@ from tare.drivers.guests import machine
 from tare.drivers.guests.boot import Kernel
 from tare.drivers.guests.channel import Wire
 from tare.drivers.guests.machine import BootContext, Choice, Guest, NoBoot
-from tare.parts.platforms.qemu import Firecracker
+from tare.parts.platforms.firecracker import Firecracker
 
 pytestmark = pytest.mark.machine("root")
 PRETEND = Path(__file__).parents[3] / "pretend_machine.py"
@@ -227,8 +227,8 @@ def pretend_firecracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
     monkeypatch.setattr(machine, "PATH", f"{tools}:/usr/bin:/bin")
-    monkeypatch.setattr("tare.parts.platforms.qemu.kvm_trouble", lambda host: None)
-    monkeypatch.setattr("tare.parts.platforms.qemu.platform.machine", lambda: "aarch64")
+    monkeypatch.setattr("tare.parts.platforms.firecracker.kvm_trouble", lambda host: None)
+    monkeypatch.setattr("tare.parts.platforms.firecracker.platform.machine", lambda: "aarch64")
     image, kernel = tmp_path / "root.squashfs", tmp_path / "Image"
     image.write_bytes(b"hsqs" + bytes(100))
     kernel.touch()

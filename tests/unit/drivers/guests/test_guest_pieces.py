@@ -19,7 +19,7 @@ from tare.drivers.guests import boot as kernels
 from tare.drivers.guests import machine
 from tare.drivers.guests.boot import Kernel
 from tare.drivers.guests.channel import GuestClock, Sighting, sight
-from tare.parts.platforms import qemu as qemu_parts
+from tare.parts.platforms import microvm
 from tare.testing import FakeHost
 
 
@@ -227,8 +227,8 @@ def test_kvm_that_does_not_work_is_told_and_emulation_takes_its_place(host, word
 def test_a_machine_without_a_known_clock_is_told_how_fast_the_processors_counter_counts(flags, words):
     told = f"processor\t: 0\ncpu MHz\t\t: 2100.123\nflags\t\t: fpu {flags} ssse3\n\n"
 
-    assert qemu_parts.time_stamps(told * 2) == words
-    assert qemu_parts.time_stamps("processor\t: 0\nCPU part\t: 0xd0c\n") == ()
+    assert microvm.time_stamps(told * 2) == words
+    assert microvm.time_stamps("processor\t: 0\nCPU part\t: 0xd0c\n") == ()
 
 
 def test_kvm_that_looks_right_is_tried_first_and_emulation_after_it():

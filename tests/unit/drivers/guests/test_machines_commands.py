@@ -9,7 +9,8 @@ import pytest
 from tare.base.host import Completed, LocalHost
 from tare.drivers.guests.boot import Export, Kernel
 from tare.drivers.guests.machine import Accel, BootContext, Choice
-from tare.parts.platforms.qemu import Microvm, Qemu
+from tare.parts.platforms.microvm import Microvm
+from tare.parts.platforms.qemu import Qemu
 from tare.testing import FakeHost
 
 
@@ -29,7 +30,7 @@ def options(command: tuple[str, ...], name: str) -> list[str]:
 
 def test_on_arm_it_is_a_virt_machine_with_a_processor_like_the_devices(monkeypatch):
     on("aarch64", monkeypatch)
-    monkeypatch.setattr("tare.parts.platforms.qemu._cpuinfo", lambda: "processor\t: 0\nCPU part\t: 0xd0c\n")
+    monkeypatch.setattr("tare.parts.platforms.qemu.cpuinfo", lambda: "processor\t: 0\nCPU part\t: 0xd0c\n")
     command = Qemu(cpus=2, memory="1 GiB").command(boot(), "virtiofs")
 
     assert command[0] == "qemu-system-aarch64"
@@ -42,7 +43,7 @@ def test_on_arm_it_is_a_virt_machine_with_a_processor_like_the_devices(monkeypat
 @pytest.mark.parametrize("cpuinfo", ["", "CPU part : 0xfff\n", "CPU part : 0xd03\nCPU part : 0xd08\n"])
 def test_an_arm_processor_that_qemu_does_not_know_is_played_without_what_emulates_slowly(cpuinfo, monkeypatch):
     on("aarch64", monkeypatch)
-    monkeypatch.setattr("tare.parts.platforms.qemu._cpuinfo", lambda: cpuinfo)
+    monkeypatch.setattr("tare.parts.platforms.qemu.cpuinfo", lambda: cpuinfo)
 
     assert options(Qemu(cpus=1).command(boot(), "virtiofs"), "-cpu") == ["max,pauth-impdef=on,sve=off,sme=off"]
 

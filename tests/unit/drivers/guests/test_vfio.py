@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from tare.api.running import built_in
 from tare.base.host import Completed
 from tare.base.rulings import CODES
-from tare.drivers.guests import qemu
+from tare.drivers.guests import vfio
 from tare.drivers.guests.boot import Export, Kernel
 from tare.drivers.guests.machine import BootContext, Choice
 from tare.parts.platforms.qemu import Qemu
@@ -45,16 +45,16 @@ class Device:
     def host(self) -> FakeHost:
         told = UEVENTS | {GPU: UEVENTS[GPU].format(self.driver), SOUND: UEVENTS[SOUND].format(self.sound)} | self.more
         self.listed = list(told)
-        return FakeHost({f"{qemu.DEVICES}/{each}/uevent": text for each, text in told.items()}, answer=self.answer)
+        return FakeHost({f"{vfio.DEVICES}/{each}/uevent": text for each, text in told.items()}, answer=self.answer)
 
     def answer(self, argv: Sequence[str]) -> Completed | None:
         def said(out: str = "", code: int = 0) -> Completed:
             return Completed(tuple(argv), code, out, "")
 
         match argv:
-            case ["ls", qemu.DEVICES]:
+            case ["ls", vfio.DEVICES]:
                 return said("\n".join(self.listed))
-            case ["ls", path] if path == f"{qemu.GROUPS}/15/devices":
+            case ["ls", path] if path == f"{vfio.GROUPS}/15/devices":
                 return said("\n".join(self.group))
             case ["readlink", "--", _]:
                 return said("../../../../kernel/iommu_groups/15\n") if self.iommu else said(code=1)
@@ -66,7 +66,7 @@ class Device:
 
 
 def stopped(device: Device, gpu: str = GPU, kernel: Kernel | None = None) -> dict[str, str]:
-    found = qemu.obstacles(device.host(), gpu, kernel)
+    found = vfio.obstacles(device.host(), gpu, kernel)
     assert all(each.code in CODES for each in found)
     return {each.code: each.sentence for each in found}
 
@@ -75,10 +75,10 @@ def stopped(device: Device, gpu: str = GPU, kernel: Kernel | None = None) -> dic
 def test_a_gpu_that_is_bound_and_can_be_opened_is_passed_with_the_sound_of_its_card(gpu):
     device = Device()
     assert stopped(device, gpu) == {}
-    assert qemu.words(device.host(), gpu) == [
+    assert vfio.words(device.host(), gpu) == [
         "-device", f"vfio-pci,host={GPU}", "-device", f"vfio-pci,host={SOUND}",
     ]  # fmt: skip
-    assert qemu.facts(device.host(), gpu) == {"address": GPU, "id": "10DE:2504", "iommu_group": 15}
+    assert vfio.facts(device.host(), gpu) == {"address": GPU, "id": "10DE:2504", "iommu_group": 15}
 
 
 def test_the_machine_has_it_on_its_command_line_and_takes_kvm_only(monkeypatch):
@@ -100,15 +100,15 @@ def test_a_gpu_of_its_own_driver_is_refused_with_what_to_type_and_how_to_give_it
     assert found.keys() == {"needs.vfio-driver"}
     sentence = found["needs.vfio-driver"]
     assert "belongs to the driver nvidia" in sentence
-    assert f"echo vfio-pci > {qemu.DEVICES}/{GPU}/driver_override" in sentence
-    assert f"echo {GPU} > {qemu.DEVICES}/{GPU}/driver/unbind" in sentence
-    assert f"To give it back: `echo  > {qemu.DEVICES}/{GPU}/driver_override" in sentence
+    assert f"echo vfio-pci > {vfio.DEVICES}/{GPU}/driver_override" in sentence
+    assert f"echo {GPU} > {vfio.DEVICES}/{GPU}/driver/unbind" in sentence
+    assert f"To give it back: `echo  > {vfio.DEVICES}/{GPU}/driver_override" in sentence
 
 
 def test_nothing_on_the_device_is_changed_by_looking():
     device = Device(driver="nvidia", sound="snd_hda_intel", iommu=False)
     host = device.host()
-    qemu.obstacles(host, GPU, None)
+    vfio.obstacles(host, GPU, None)
     assert not any(line.startswith("write") for line in host.log)
     assert {asked[0] for asked in host.asked} <= {"ls", "readlink", "test", "sh"}
 

@@ -13,8 +13,9 @@ from tare.base.host import LocalHost, Site
 from tare.drivers.containers import client, engine
 from tare.drivers.nvidia import GpuFile, gpu_files
 from tare.parts.platforms.docker import Docker
+from tare.parts.platforms.gvisor import Gvisor
 from tare.parts.platforms.podman import Podman
-from tare.parts.platforms.runc import Gvisor, Runc
+from tare.parts.platforms.runc import Runc
 
 SITE = Site(name="tare-1", scratch=Path("/scratch"))
 SERVER = "/dev/nvidiactl c3 ff\n/dev/nvidia0 c3 0\n/dev/nvidia-uvm 1fb 0\n"

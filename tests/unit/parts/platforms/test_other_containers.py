@@ -14,7 +14,8 @@ import pytest
 
 from small_linux import SmallLinux, broken_openings
 from tare.base.host import Completed, Job, Site
-from tare.parts.platforms.runc import Containerd, Gvisor, Sandbox, _code, _environment
+from tare.parts.platforms.containerd import Containerd, _environment
+from tare.parts.platforms.gvisor import Gvisor, Sandbox, _code
 from tare.testing import FakeHost
 
 SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/a:b"),), writes=(Path("/work/dir"),))

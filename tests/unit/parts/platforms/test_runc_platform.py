@@ -15,7 +15,8 @@ from small_linux import BOOT_ID, SmallLinux, broken_openings
 from tare.base.errors import ControlNotHeld, TrialError
 from tare.base.host import Completed, Exit, Job, LocalHost, Scope, Site
 from tare.parts.platforms.bare import Bare
-from tare.parts.platforms.runc import _HYBRID, Crun, Runc
+from tare.parts.platforms.crun import _HYBRID, Crun
+from tare.parts.platforms.runc import Runc
 from tare.testing import FakeHost
 
 SITE = Site(name="tare-1", scratch=Path("/scratch"), reads=(Path("/tmp/set"),), writes=(Path("/dev/shm/workdir"),))
