@@ -79,7 +79,10 @@ def _table(found: Sharing) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for place, each in enumerate(found.slowdowns):
         name = f"{level}, {each.level}" if place else level
-        sides = (Shown(METRIC, side, f"{name}, {each.metric}") if side else None for side in (each.theirs, each.ours))
+        sides = (
+            Shown(METRIC, estimate, f"{name}, {side}") if estimate else None
+            for side, estimate in (("alone", each.theirs), ("shared", each.ours))
+        )
         rows.append((each.level, *sides, effect_shown(each, name), verdict_phrase(each)))
     if not found.slowdowns:
         notes.append(("No usable trial of one tenant alone to compare with.",))
