@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tare.analysis.answer import medians_disagree, several_sentences
+from tare.analysis.answer import medians_disagree, several_sentences, some_names
 from tare.analysis.cells import Cells
 from tare.analysis.contrast import contrasts
 from tare.analysis.estimators import Shift, mann_whitney, paired_t, welch_t
@@ -70,7 +70,7 @@ from tare.analysis.sections import (
     stack_chart,
 )
 from tare.analysis.selection import Request, request, select
-from tare.analysis.sentences import contrast_sentence
+from tare.analysis.sentences import contrast_sentence, open_reason
 from tare.analysis.work import samples_of
 from tare.base.declare import Role
 from tare.base.errors import StudyError
@@ -617,10 +617,17 @@ def difference_sentence(each: EnergyDifference) -> Sentence:
 
 
 def _told(differences: Sequence[EnergyDifference]) -> List:
-    """Each of several differences, and where two medians tell another story than the difference."""
-    several = [difference_sentence(each) for each in differences] if len(differences) > 1 else []
-    unlike = [(text,) for each in differences if (text := medians_disagree(each.contrast))]
-    return List((*several, *unlike))
+    """Each of several differences, why others are open, and where two medians tell another story."""
+    told: list[Sentence] = []
+    if len(differences) > 1:
+        unknown = [c for each in differences if (c := each.contrast).verdict == "cannot_tell" and c.effect is not None]
+        told += [difference_sentence(each) for each in differences if each.contrast not in unknown]
+        told += [
+            (f"{some_names([each.level for each in alike])}: {why}.",)
+            for why, alike in grouped(unknown, open_reason).items()
+        ]
+    told += [(text,) for each in differences if (text := medians_disagree(each.contrast))]
+    return List(tuple(told))
 
 
 def _missing(cells: Sequence[CellEnergy]) -> List:
