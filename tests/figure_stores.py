@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from metered import DOCKER, Place, idle_trials, kept, worked
 from some_fleets import Board, boards, fleet_store
 from tare.analysis.model import Weighing
 from tare.analysis.resources.parts import parts_sections
-from tare.analysis.sections import Chart
+from tare.analysis.sections import Chart, Section
 from tare.analysis.weighing import weigh
 from tare.records.model import Record
 from tare.records.parquet import TableFiles, TableName
@@ -50,16 +50,21 @@ def figures_of(root: Path, **asked: Any) -> dict[str, Figure]:
         return {figure.name: figure for figure in figures(evidence_of(store, **asked))}
 
 
+def drawn(sections: Iterable[Section], hrefs: Mapping[str, str] | None = None) -> dict[str, Figure]:
+    """The charts of sections, by name."""
+    made = ((section, section.make()) for section in sections)
+    return {
+        section.name: chart_figure(section.name, section.title, body, hrefs or {})
+        for section, body in made
+        if isinstance(body, Chart)
+    }
+
+
 def parts_figures(
     weighing: Weighing, usable: Mapping[str, Sequence[Record]] | None = None, hrefs: Mapping[str, str] | None = None
 ) -> dict[str, Figure]:
     """What a step and a trial are made of, by name."""
-    made = {}
-    for section in parts_sections(weighing, usable or {}):
-        chart = section.make()
-        assert isinstance(chart, Chart)
-        made[section.name] = chart_figure(section.name, section.title, chart, hrefs or {}, weighing.by)
-    return made
+    return drawn(parts_sections(weighing, usable or {}), hrefs)
 
 
 def phased_store(root: Path, levels: Sequence[str] = ("bare", "docker")) -> Path:

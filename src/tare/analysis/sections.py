@@ -177,6 +177,13 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Line:
+    """A dashed line through a chart of points: a front, a limit, what belongs together."""
+
+    points: tuple[tuple[float, float], ...]  # in the units of the table's figures
+
+
+@dataclass(frozen=True, slots=True)
 class Chart:
     """Figures of a table as a drawing: `x`, `y` and `series` are titles of its columns."""
 
@@ -186,6 +193,7 @@ class Chart:
     y: tuple[str, ...]  # several: the parts of a stack, in their order
     reading: Sentence  # what to see in it
     series: str = ""  # what colours tell apart
+    marks: tuple[Line, ...] = ()
 
 
 def stack_chart(

@@ -234,6 +234,11 @@ class ReportData:
         found = grouped(usable_trials(self.records, repeats=False), lambda record: level_of.get(record.trial))
         return {level: found[level] for level in self.level_hrefs if level in found}
 
+    @property
+    def used(self) -> list[Record]:
+        """The usable records of all levels."""
+        return [record for records in self.usable.values() for record in records]
+
     def typical(self) -> dict[str, Record]:
         """Level -> the trial in the middle of its level: the one to look at where one must stand for all."""
         metric, chosen = self.weighing.metric, {}

@@ -13,9 +13,11 @@ from xml.etree import ElementTree
 import pytest
 
 import some_weighings as some
-from figure_stores import parts_figures
+from figure_stores import drawn, parts_figures
 from some_layers import container
 from tare.analysis.model import Weighing
+from tare.analysis.resources.bottlenecks import knee, knee_sentences
+from tare.analysis.resources.curves import is_number, latency_sections
 from tare.records.model import Record
 from tare.report.charts.effects import effects_figure, why_figure
 from tare.report.charts.trials import trials_figure
@@ -276,13 +278,11 @@ def test_a_short_phase_is_never_told_as_zero() -> None:
 
 
 def test_a_setting_that_is_a_list_makes_no_curve() -> None:
-    from tare.report.charts.varied import _is_number
-
     layered = [replace(each, settings={"platform.isolation": ["cpu", "pids"][: n % 3]}) for n, each in
                enumerate(some.records())]  # fmt: skip
-    assert not _is_number(layered, "platform.isolation")
+    assert not is_number(layered, "platform.isolation")
     numbered = [replace(each, settings={"cores": n % 4}) for n, each in enumerate(some.records())]
-    assert _is_number(numbered, "cores")
+    assert is_number(numbered, "cores")
 
 
 def served(platforms: Sequence[str] = ("bare", "docker")) -> list[Record]:
@@ -299,37 +299,29 @@ def served(platforms: Sequence[str] = ("bare", "docker")) -> list[Record]:
 
 
 def test_latency_is_drawn_against_the_rate_and_the_knee_is_named() -> None:
-    from tare.report.charts.varied import latency_figure
 
-    records = served()
-    figure = latency_figure(step_data(some.weighing(records), records))
+    figure = drawn(latency_sections(served()))["curve-latency"]
 
-    assert figure is not None
-    assert figure.headers == ("rate", "bare, median", "docker, median", "bare, 99th percentile",
-                             "docker, 99th percentile")  # fmt: skip
+    assert figure.headers == ("series", "rate", "latency", "95 % interval", "trials")
     assert "bare: goodput follows the rate up to 200/s, the knee; at 300/s it is 248/s." in figure.reading
     assert "docker: goodput follows the rate up to 100/s, the knee; at 200/s it is 148/s." in figure.reading
-    assert [[cell.text for cell in row][1:4] for row in figure.rows][1:3] == [
-        ["10.0 ms", "2.00 s", "30.0 ms"], ["2.00 s", "2.00 s", "6.00 s"]
-    ]  # fmt: skip
-    assert figure.chart["layer"][0]["encoding"]["y"]["title"] == "latency, s"
-    knees = figure.chart["layer"][-1]["data"]["values"]
-    assert [(each["series"], each["place"]) for each in knees] == [("bare", 200.0), ("docker", 100.0)]
+    told = {(row[0].text, row[1].text): row[2].text for row in figure.rows}
+    assert told["bare, median", "200"] == "0.010 s" and told["docker, median", "200"] == "2.000 s"
+    assert told["bare, 99th percentile", "200"] == "0.030 s"
+    assert figure.chart["layer"][3]["encoding"]["y"]["title"] == "latency, s"
+    assert sorted({each["x"] for each in figure.chart["layer"][0]["data"]["values"]}) == [100.0, 200.0]
     compiled(figure)
 
 
 def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned() -> None:
     """Requests at random times are a few more or fewer: 6 % fewer answers than the rate, of which none is missing."""
-    from tare.analysis.resources.bottlenecks import knee_sentences
-    from tare.report.charts.varied import latency_figure
 
     fewer = [
         replace(each, metrics={**each.metrics, "goodput_per_s": 0.94 * rate, "offered_per_s": 0.94 * rate})
         for each in served(("bare",))
         for rate in [each.settings["workload.rate"]]
     ]
-    figure = latency_figure(step_data(some.weighing(fewer), fewer))
-    assert figure is not None
+    figure = drawn(latency_sections(fewer))["curve-latency"]
     assert "goodput follows the rate up to the highest, 400/s: the knee lies above." in figure.reading
     assert knee_sentences(served()) == (
         "bare: goodput follows the rate up to 200/s, the knee; at 300/s it is 248/s.",
@@ -339,25 +331,20 @@ def test_a_knee_is_of_the_requests_that_came_and_not_of_those_that_were_planned(
 
 
 def test_two_rates_are_a_curve_and_tell_at_which_of_them_the_server_keeps_up() -> None:
-    from tare.analysis.resources.bottlenecks import knee_sentences
-    from tare.report.charts.varied import latency_figure
 
     two = [each for each in served() if each.settings["workload.rate"] in (200, 300)]
-    figure = latency_figure(step_data(some.weighing(two), two))
-    assert figure is not None
-    assert [row[0].text for row in figure.rows] == ["200", "300"]
+    figure = drawn(latency_sections(two))["curve-latency"]
+    assert {row[1].text for row in figure.rows} == {"200", "300"}
     told = "bare: keeps up at 200/s, not at 300/s: goodput is 248/s; the knee lies between."
     assert knee_sentences(two) == (told, "docker: goodput is behind even the lowest rate, 200/s.")
     assert told in figure.reading
 
 
 def test_other_workloads_and_one_rate_have_no_latency_curve() -> None:
-    from tare.analysis.resources.bottlenecks import knee
-    from tare.report.charts.varied import latency_figure
 
-    assert latency_figure(step_data(some.weighing(), some.records())) is None
+    assert latency_sections(some.records()) == []
     one = [each for each in served() if each.settings["workload.rate"] < 200]
-    assert latency_figure(step_data(some.weighing(one), one)) is None
+    assert latency_sections(one) == []
     assert knee({100.0: [60.0], 200.0: [199.0]}) is None
     assert knee({100.0: [99.0], 200.0: [150.0], 300.0: [299.0]}) == 100.0  # above it the rate was not kept
     assert knee({100.0: [99.0], 200.0: [198.0]}) == 200.0

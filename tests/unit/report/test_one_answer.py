@@ -37,7 +37,6 @@ ALLOWED = {  # what may hold a per cent without an interval, and why; this list 
     r"are worse than|were worse than": "the same",
     r"a whole epoch is": "the same",
     r"does not exceed the noise": "it says that nothing is claimed",
-    r"time changes by .* and power by": "a chart's caption on medians of power modes, which no contrast covers yet",
     r"a trial began|minutes|drift": "a note on the order of the trials",
 }
 

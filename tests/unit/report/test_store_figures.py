@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,16 +11,15 @@ from typing import Any
 import pytest
 
 import some_weighings as some
-from figure_stores import evidence_of, figures_of, mode_store, parts_figures, phased_store, traced_store
+from figure_stores import drawn, evidence_of, figures_of, mode_store, parts_figures, phased_store, traced_store
 from hostile import PAYLOADS
 from metered import BARE, DOCKER, idle_trials, kept, trials
 from some_fleets import Board, boards, fleet_store
 from some_records import MEMORY
+from tare.analysis.resources.modes import front_sections, power_sections, predicted_sections
 from tare.kernel.sections import traced_figures
 from tare.papers.pages.claims import claims_figures
 from tare.records.store import Store
-from tare.report.charts.energy import predicted_figures, time_energy_figure
-from tare.report.charts.varied import time_power_figures
 from tare.report.figure import Figure, as_file, compiled, safe_json
 
 MAKERS = {"phased": phased_store, "modes": mode_store, "traced": traced_store}
@@ -40,9 +40,9 @@ def values(figure: Figure, place: int = 0) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_library_takes_every_chart_of_a_store_and_draws_something(made: Any, name: str) -> None:
     for figure in made[name].values():
-        drawn = as_file(figure, "svg").decode()
-        assert drawn.count("<path") + drawn.count("<rect") + drawn.count("<line") > 3, figure.name
-        assert "NaN" not in drawn
+        svg = as_file(figure, "svg").decode()
+        assert svg.count("<path") + svg.count("<rect") + svg.count("<line") > 3, figure.name
+        assert "NaN" not in svg
         assert figure.reading.endswith(".")
         assert all(len(row) == len(figure.headers) for row in figure.rows)
 
@@ -56,28 +56,29 @@ def test_every_number_of_a_table_leads_to_its_trials(made: Any, name: str) -> No
 
 def test_time_and_power_are_drawn_by_each_resource_with_a_line_through_what_differs_in_it_alone(made: Any) -> None:
     """S3, figures 11 and 13 to 16."""
-    drawn = {name: each for name, each in made["modes"].items() if name.startswith("time-power-")}
-    assert {name.removesuffix("-lenet-5-training") for name in drawn if "lenet" in name} == {
+    power = {name: each for name, each in made["modes"].items() if name.startswith("time-power-")}
+    assert {name.removesuffix("-lenet-5-training") for name in power if "lenet" in name} == {
         "time-power-gpu-mhz", "time-power-cores",
     }  # fmt: skip
-    figure = next(each for name, each in drawn.items() if name.startswith("time-power-gpu-mhz"))
-    lines, points = values(figure, 0), values(figure, 1)
+    figure = next(each for name, each in power.items() if name.startswith("time-power-gpu-mhz"))
+    lines, points = values(figure, 0), values(figure, 3)
     assert len(points) == len(lines) == 15  # five clocks on 1, 2 and 4 cores
-    assert {point["level"] for point in points} == {f"GPU {mhz} MHz" for mhz in (345, 705, 1065, 1425, 1785)}
-    assert len({point["rest"] for point in points}) == 3
-    fastest = min(points, key=lambda point: point["time"])
-    slowest = max(points, key=lambda point: point["time"])
-    assert fastest["rank"] > slowest["rank"] and fastest["power"] > slowest["power"]
-    assert "time changes by -" in figure.reading and "power by +" in figure.reading
+    assert {point["series"] for point in points} == {f"GPU {mhz} MHz" for mhz in (345, 705, 1065, 1425, 1785)}
+    assert len({line["line"] for line in lines}) == 3
+    fastest = min(points, key=lambda point: point["x"])
+    slowest = max(points, key=lambda point: point["x"])
+    assert (fastest["series"], slowest["series"]) == ("GPU 1785 MHz", "GPU 345 MHz") and fastest["y"] > slowest["y"]
+    assert re.search(r"time goes from .* ms to .* ms and power from .* W to .* W;", figure.reading)
     assert not any(name.startswith("time-power-") for name in made["phased"])  # nobody measured power there
 
 
 def test_time_and_power_are_drawn_of_the_kept_store_of_the_gpu_server() -> None:
     kept_store = Path(__file__).parents[3] / "studies-results" / "h200" / "s3-power-modes.tare"
     with Store.open(kept_store) as store:
-        found = [each for job in evidence_of(store).by_job() for each in time_power_figures(job)]
+        jobs = evidence_of(store).by_job()
+        found = [each for job in jobs for each in drawn(power_sections(job.used, "step")).values()]
     assert [figure.name for figure in found] == ["time-power-cores"] * 2  # LeNet-5 was too short for its power
-    assert all("From 2 cores to 8 cores time changes by" in figure.reading for figure in found)
+    assert all("From 2 cores to 8 cores time goes from" in figure.reading for figure in found)
     assert "NaN" not in as_file(found[0], "svg").decode()
 
 
@@ -115,12 +116,12 @@ def test_the_front_is_of_one_job_and_has_what_no_other_beats_in_both(made: Any) 
     fronts = [figure for name, figure in made["modes"].items() if name.startswith("time-energy")]
     assert len(fronts) == 2  # of each network its own
     for figure in fronts:
-        mine = values(figure, 1)
-        best = [point for point in mine if point["front"] == "on the front"]
+        mine = [
+            (point["x"], point["y"], row[-1].text) for point, row in zip(values(figure, 3), figure.rows, strict=True)
+        ]
         assert len(mine) == 15
-        for point in mine:
-            beaten = any(o["time"] < point["time"] and o["energy"] < point["energy"] for o in mine)
-            assert beaten == (point not in best)
+        for x, y, on_front in mine:
+            assert any(other[0] < x and other[1] < y for other in mine) == (on_front == "no")
 
 
 def test_training_and_inference_of_one_model_are_two_jobs_with_a_front_each(tmp_path: Path) -> None:
@@ -131,9 +132,8 @@ def test_training_and_inference_of_one_model_are_two_jobs_with_a_front_each(tmp_
             for n, each in enumerate(evidence.records)
         }
         records = [replace(each, settings=half[each.trial]) for each in evidence.records]
-        figure = time_energy_figure(replace(evidence, records=records))
+        (figure,) = drawn(front_sections(replace(evidence, records=records).used, "step")).values()
 
-    assert figure is not None
     assert {row[0].text for row in figure.rows} == {
         f"{work}, {model}" for work in ("torch_train", "torch_infer") for model in ("LeNet-5", "ResNet-18")
     }
@@ -153,21 +153,20 @@ def test_batches_are_compared_by_the_sample_and_language_models_by_the_token() -
             )
             for each, batch in zip(evidence.records, (1, 1, 8, 8, 64, 64), strict=False)
         ]
-        samples = time_energy_figure(replace(evidence, records=plain))
+        (samples,) = drawn(front_sections(plain, "step")).values()
         of_token = {"time_token_s": 1.0, "energy_token_j": 5.0}
         batches = [
             replace(each, metrics=each.metrics | {n: v / each.settings["workload.batch"] for n, v in of_token.items()})
             for each in plain
         ]
-        tokens = time_energy_figure(replace(evidence, records=batches))
+        (tokens,) = drawn(front_sections(batches, "step")).values()
         pixels = [
             replace(each, settings={"platform": "bare", "workload.pixels": each.settings["workload.batch"]})
             for each in plain
         ]
 
-        assert time_energy_figure(replace(evidence, records=pixels)) is None  # what a step holds is not known
+        assert front_sections(pixels, "step") == []  # what a step holds is not known
     for figure, called in ((tokens, "time per token"), (samples, "time per sample")):
-        assert figure is not None
         assert called in figure.headers[2]
         assert [row[1].text for row in figure.rows if row[-1].text == "yes"] == ["batch 64"]
 
@@ -175,9 +174,9 @@ def test_batches_are_compared_by_the_sample_and_language_models_by_the_token() -
 def test_predictions_are_of_modes_that_were_held_out_and_are_near(made: Any) -> None:
     time, energy = made["modes"]["predicted-time"], made["modes"]["predicted-energy"]
 
-    points = values(time, 2)
+    points = values(time, 3)
     assert len(points) == 2 * (15 - 4)
-    assert all(0.7 < point["predicted"] / point["measured"] < 1.4 for point in points)
+    assert all(0.7 < point["y"] / point["x"] < 1.4 for point in points)
     assert "From 4 measured modes" in energy.reading
     assert {row[0].text for row in time.rows} == {"LeNet-5", "ResNet-18"}
 
@@ -186,19 +185,20 @@ def test_modes_of_which_only_the_time_was_measured_have_predictions_of_it(tmp_pa
     with Store.open(mode_store(tmp_path / "modes")) as store:
         evidence = evidence_of(store)
         timed = [replace(each, metrics={"step_s": each.metrics["step_s"]}) for each in evidence.records]
-        (figure,) = predicted_figures(replace(evidence, records=timed))
+        found = drawn(predicted_sections(timed, evidence.store.path, "step"))
 
-    assert figure.name == "predicted-time"
-    assert len(values(figure, 2)) == 2 * (15 - 4)
-    assert all(0.5 < point["predicted"] / point["measured"] < 2 for point in values(figure, 2))
+    assert found.keys() == {"predicted-time"}
+    points = values(found["predicted-time"], 3)
+    assert len(points) == 2 * (15 - 4)
+    assert all(0.5 < point["y"] / point["x"] < 2 for point in points)
 
 
 def test_one_mode_has_neither_a_front_nor_predictions(tmp_path: Path) -> None:
     with Store.open(kept(tmp_path / "store", trials(BARE, DOCKER))) as store:
         evidence = evidence_of(store)
 
-        assert time_energy_figure(evidence) is None  # two configurations are a comparison
-        assert predicted_figures(evidence) == []
+        assert front_sections(evidence.used, "step") == []  # two configurations are a comparison
+        assert predicted_sections(evidence.used, store.path, "step") == []
 
 
 def test_counters_are_ratios_to_bare_metal_with_the_daemons_in_the_table(made: Any) -> None:

@@ -36,7 +36,7 @@ FOLLOWS = 0.95  # of the rate: goodput that is as high follows it
 def knee_sentences(records: Sequence[Record]) -> tuple[str, ...]:
     """One for each server that was driven at several rates, all else being the same: its platforms, say."""
     served = [
-        at_rate(record)
+        record
         for record in usable_trials(records, repeats=False)
         if GOODPUT in record.metrics and isinstance(record.settings.get(RATE), int | float)
     ]
@@ -47,7 +47,8 @@ def knee_sentences(records: Sequence[Record]) -> tuple[str, ...]:
         places = grouped(its, lambda record: float(str(record.settings[RATE])))
         if len(places) >= FEWEST_RATES:
             goodput = {rate: [each.metrics[GOODPUT] for each in here] for rate, here in places.items()}
-            found.append(knee_sentence(series or "the server", goodput))
+            nominal = {rate: [at_rate(each).metrics[GOODPUT] for each in here] for rate, here in places.items()}
+            found.append(knee_sentence(series or "the server", goodput, nominal))
     return tuple(sorted(found))
 
 
@@ -69,8 +70,11 @@ def knee(goodput: Mapping[float, Sequence[float]]) -> float | None:
     return found
 
 
-def knee_sentence(series: str, goodput: Mapping[float, Sequence[float]]) -> str:
-    at, lowest, highest = knee(goodput), min(goodput), max(goodput)
+def knee_sentence(
+    series: str, goodput: Mapping[float, Sequence[float]], nominal: Mapping[float, Sequence[float]]
+) -> str:
+    """By the goodput at just each rate (`nominal`); what is told is what was measured, as everywhere else."""
+    at, lowest, highest = knee(nominal), min(goodput), max(goodput)
     if at is None:
         return f"{series}: goodput is behind even the lowest rate, {lowest:g}/s."
     if at == highest:

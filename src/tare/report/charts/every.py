@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tare.analysis.resources.curves import curve_sections, latency_sections
+from tare.analysis.resources.modes import front_sections, power_sections, predicted_sections
 from tare.analysis.resources.parts import parts_sections
 from tare.analysis.sections import Chart, Section, anchor
 from tare.base import rooms
 from tare.base.text import safe_text
 from tare.report.charts.effects import effects_figure, why_figure
-from tare.report.charts.energy import predicted_figures, time_energy_figure
 from tare.report.charts.forms import chart_figure
 from tare.report.charts.resources import epochs_figure, over_time, violins
 from tare.report.charts.trials import trials_figure
-from tare.report.charts.varied import latency_figure, scale_up, time_power_figures
 from tare.report.evidence import ReportData
 from tare.report.figure import Figure
 from tare.report.sections import PageSection
@@ -45,7 +45,7 @@ def figures(evidence: ReportData) -> list[Figure]:
         fleet_figure(evidence),
         *(_of_job(figure, each.job) for each in jobs for figure in _job_figures(each)),
         *_drawn(evidence, [section for answer in evidence.answers for section in answer.sections]),
-        *predicted_figures(evidence),
+        *_drawn(evidence, _predicted(evidence)),
         *offered_figures(evidence),
     ]
     return [figure for figure in drawn if figure is not None]
@@ -53,14 +53,14 @@ def figures(evidence: ReportData) -> list[Figure]:
 
 def _job_figures(evidence: ReportData) -> list[Figure]:
     """The figures that compare levels: within one job only."""
-    weighing = evidence.weighing
+    weighing, records = evidence.weighing, evidence.used
     drawn = [
         trials_figure(weighing, evidence.shown, list(evidence.level_hrefs), evidence.numbers),
-        *scale_up(evidence),
-        latency_figure(evidence),
+        *_drawn(evidence, curve_sections(records, weighing.metric, weighing.unit)),
+        *_drawn(evidence, latency_sections(records)),
         *_drawn(evidence, parts_sections(weighing, evidence.usable)),
-        time_energy_figure(evidence),
-        *time_power_figures(evidence),
+        *_drawn(evidence, front_sections(records, weighing.unit)),
+        *_drawn(evidence, power_sections(records, weighing.unit)),
         epochs_figure(evidence),
         *violins(evidence),
         *over_time(evidence),
@@ -68,11 +68,17 @@ def _job_figures(evidence: ReportData) -> list[Figure]:
     return [figure for figure in drawn if figure is not None]
 
 
+def _predicted(evidence: ReportData) -> list[Section]:
+    if evidence.store is None:
+        return []
+    return predicted_sections(evidence.used, evidence.store.path, evidence.weighing.unit)
+
+
 def _drawn(evidence: ReportData, sections: Iterable[Section]) -> list[Figure]:
     """The charts among these sections."""
     made = ((section, section.make()) for section in sections)
     return [
-        chart_figure(section.name, section.title, body, evidence.level_hrefs, evidence.weighing.by)
+        chart_figure(section.name, section.title, body, evidence.level_hrefs, evidence.weighing.by, evidence.numbers)
         for section, body in made
         if isinstance(body, Chart) and body.table.rows
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tare.analysis.sections import Chart, Form, Shown, sentence_text
 from tare.base.text import metric_name, quantity_text, safe_text, scaled, share_text
-from tare.report.figure import Figure, part_colour, rows
+from tare.report.figure import Figure, level_colour, part_colour, rows, shape_of
 from tare.report.layout import (
     LANE,
     MOST_LANES,
@@ -23,20 +23,32 @@ from tare.report.sections import linked_rows
 
 Spec = dict[str, Any]
 _AXIS = {"tickCount": 6}
+WIDE = 5  # times the smallest: then an axis is logarithmic
+MOST_TICKS = 8
 
 
-def chart_figure(name: str, title: str, chart: Chart, hrefs: Mapping[str, str], by: str = "") -> Figure:
-    """A chart as a figure of the page. `by`: the setting whose bare values are named with it."""
-    reading = f"{sentence_text(chart.reading)}{not_all_drawn(len(chart.table.rows))}"
-    return Figure(name, title, reading, chart_spec(chart, by), *linked_rows(chart.table, hrefs))
+def chart_figure(
+    name: str,
+    title: str,
+    chart: Chart,
+    hrefs: Mapping[str, str],
+    by: str = "",
+    numbers: Mapping[str, int] | None = None,
+) -> Figure:
+    """A chart as a figure of the page.
+
+    `by`: the setting whose bare values are named with it; `numbers`: of the colours that levels have on this page.
+    """
+    reading = f"{sentence_text(chart.reading)}{not_all_drawn(len(chart.table.rows)) if chart.form == 'stack' else ''}"
+    return Figure(name, title, reading, chart_spec(chart, by, numbers), *linked_rows(chart.table, hrefs))
 
 
-def chart_spec(chart: Chart, by: str = "") -> Spec:
+def chart_spec(chart: Chart, by: str = "", numbers: Mapping[str, int] | None = None) -> Spec:
     """A chart as Vega-Lite."""
-    return FORMS[chart.form](chart, by)
+    return FORMS[chart.form](chart, by, numbers or {})
 
 
-def stack(chart: Chart, by: str) -> Spec:
+def stack(chart: Chart, by: str, _: Mapping[str, int]) -> Spec:
     """A lane for each row, its parts one after the other."""
     labels = [str(cell) for cell in chart.table.column(chart.x)][:MOST_LANES]
     columns = {title: chart.table.column(title) for title in chart.y}
@@ -87,4 +99,86 @@ def stack(chart: Chart, by: str) -> Spec:
     }  # fmt: skip
 
 
-FORMS: Mapping[Form, Callable[[Chart, str], Spec]] = {"stack": stack}
+def points(chart: Chart, _: str, numbers: Mapping[str, int]) -> Spec:
+    """A point for each row, with the interval of its figure; a series has a colour, and of lines its rows are joined.
+
+    What the pointer brings up is the row of the table.
+    """
+    drawn, joined = chart.table, chart.form == "lines"
+    headers, texts = drawn.grid()[:2]
+    series = [safe_text(cell or "") for cell in drawn.column(chart.series)]
+    across, up = ([cell for cell in drawn.column(title) if isinstance(cell, Shown)] for title in (chart.x, chart.y[0]))
+    x_unit, x_factor = scaled(across[0].metric, [cell.numbers[0] for cell in across])
+    y_unit, y_factor = scaled(up[0].metric, [cell.numbers[0] for cell in up])
+    at_x, at_y = [x.numbers[0] * x_factor for x in across], [y.numbers[0] * y_factor for y in up]
+    data: list[Spec] = [
+        {"series": name, "x": x, "y": y, **{f"text{place}": text for place, text in enumerate(row)}}
+        for name, x, y, row in zip(series, at_x, at_y, texts, strict=True)
+    ]
+    ends = [
+        {"series": name, "x": x, "low": y.numbers[1] * y_factor, "high": y.numbers[2] * y_factor}
+        for name, x, y in zip(series, at_x, up, strict=True)
+        if len(y.numbers) > 1
+    ]
+    lines = [
+        {"line": place, "order": order, "x": x * x_factor, "y": y * y_factor}
+        for place, line in enumerate(chart.marks)
+        for order, (x, y) in enumerate(line.points)
+    ]
+    names = list(dict.fromkeys(series))
+    colours = [
+        level_colour(numbers[name]) if name in numbers else part_colour(place) for place, name in enumerate(names)
+    ]
+    key = legend(names) if len(names) > 1 else None
+    colour = {"field": "series", "scale": {"domain": names, "range": colours}, "legend": key}
+    shapes = [shape_of(place) for place in range(len(names))]
+    x_axis = _axis(chart.x, x_unit, at_x, logs=not joined)
+    y_axis = _axis(chart.y[0], y_unit, at_y, logs=True)
+    encoding = {"x": {"field": "x", **x_axis}, "y": {"field": "y", **y_axis}}
+    tips = [{"field": f"text{place}", "title": axis_title(title)} for place, title in enumerate(headers)]
+    shown = {"opacity": {"condition": {"param": "chosen", "value": 1}, "value": 0.1}} if key else {}
+    chosen = {"name": "chosen", "select": {"type": "point", "fields": ["series"]}, "bind": "legend"}
+    return {
+        "height": 280,
+        "layer": [
+            {
+                "data": rows(lines),
+                "mark": {"type": "line", "color": "@quiet", "strokeWidth": 1, "strokeDash": [4, 3]},
+                "encoding": {**encoding, "detail": {"field": "line"}, "order": {"field": "order"}},
+            },
+            {
+                "data": rows(ends),
+                "mark": {"type": "rule", "opacity": 0.6},
+                "encoding": {**encoding, "y": {"field": "low", **y_axis}, "y2": {"field": "high"}, "color": colour},
+            },
+            {
+                "data": rows(data if joined else []),
+                "mark": {"type": "line"},
+                "encoding": {**encoding, "color": colour, **shown},
+            },
+            {
+                "data": rows(data),
+                "params": [chosen] if key else [],
+                "mark": {"type": "point", "filled": True, "size": 60},
+                "encoding": {
+                    **encoding, "color": colour, "tooltip": tips, **shown,
+                    "shape": {**colour, "scale": {"domain": names, "range": shapes}},
+                },
+            },
+        ],
+    }  # fmt: skip
+
+
+def _axis(title: str, unit: str, values: Sequence[float], *, logs: bool) -> Spec:
+    """Logarithmic where the largest is many times the smallest; few whole numbers have a tick each."""
+    wide = logs and min(values) > 0 and max(values) > WIDE * min(values)
+    scale = {"type": "log", "nice": False, "padding": 14} if wide else {"zero": False, "padding": 12}
+    known = sorted(set(values))
+    form = "d" if all(float(value).is_integer() for value in known) else "~r"
+    ticks = {"axis": {"values": known, "format": form}} if len(known) <= MOST_TICKS and not logs else {}
+    return {"type": "quantitative", "title": axis_title(title, unit), "scale": scale, **ticks}
+
+
+FORMS: Mapping[Form, Callable[[Chart, str, Mapping[str, int]], Spec]] = {
+    "stack": stack, "scatter": points, "lines": points,
+}  # fmt: skip
