@@ -25,7 +25,7 @@ from tare.base.declare import Role
 from tare.base.text import FIRST_EPOCH
 from tare.base.units import METER_W
 from tare.records.intervals import Marks, are, intervals
-from tare.records.model import Record, is_usable
+from tare.records.model import COMPUTES_ON, Record, is_usable
 from tare.records.parquet import TableName
 from tare.records.store import Store
 
@@ -72,7 +72,6 @@ def _per_step(marks: Marks, name: str) -> tuple[Numbers, Seconds]:
 SOURCES = "figure_sources"  # facts: figure -> the channel that it comes from, or what it leaves out, in words
 AT_PEAK = 0.95  # the paper's "static": within 95 % of nominal
 LEAST_READINGS = 5  # of power in an epoch, for its mean
-_DEVICE = "workload.device"
 _WITHOUT_START = "the first mini-batch of epoch 0 left out: it waits for the start of the workers"
 _START_AS_OTHERS = (
     "the first mini-batch of epoch 0 counted as the mean of the others: it waits for the start of the workers"
@@ -261,7 +260,7 @@ def _neither_stall_nor_compute(beside: TrialData) -> Found | None:
     step_s, stall_s, compute_s = means
     if step_s is None or stall_s is None or compute_s is None:
         return None
-    on_cpu = beside.record.settings.get(_DEVICE) == "cpu"
+    on_cpu = beside.record.settings.get(COMPUTES_ON) == "cpu"
     return Found(step_s - stall_s - compute_s, _NOTHING_BETWEEN if on_cpu else "")
 
 

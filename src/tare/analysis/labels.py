@@ -145,7 +145,8 @@ def _decoder(settings: Settings) -> str:
     """`GPT-2 small`, or `GPT-2 of my-weights`."""
     if weights := settings.get("workload.weights"):
         return f"GPT-2 of {PurePosixPath(text(weights)).name}"
-    return f"GPT-2 {text(settings['workload.size'])}" if "workload.size" in settings else "GPT-2"
+    size = settings.get("workload.size")
+    return "GPT-2" if size is None else f"GPT-2 {text(size)}"
 
 
 def name_words(name: str) -> str:

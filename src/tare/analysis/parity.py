@@ -12,7 +12,7 @@ from tare.analysis.cells import PLACEMENT
 from tare.analysis.labels import text
 from tare.analysis.model import Difference
 from tare.base.rulings import Ruling
-from tare.records.model import Record, collected
+from tare.records.model import COMPUTES_ON, Record, collected
 
 INFERENCE = ("torch_infer", "application", "loadgen", "generate", "server")  # workloads that train nothing
 SHOWN = 3  # values named where a side itself has several
@@ -62,7 +62,6 @@ RULES: tuple[Rule, ...] = (
 )
 TEMPORARY, MEMORY = "file_system.tmp", "tmpfs"
 ACCEL, EMULATED = "place.accel", "tcg"
-_DEVICE = "workload.device"  # CPU or GPU: with it comes another stack
 _THREADS = ("torch.threads", "torch.interop_threads")
 _GPU, _OPTIMISER, _LIBRARIES = "torch.gpu.", "torch.optimiser", "libraries."
 _ALLOCATORS = r"malloc"  # tcmalloc, jemalloc, mimalloc
@@ -108,7 +107,7 @@ def _follows(key: str, one_sided: bool, declared: Collection[str], sides: Sequen
     if key in _THREADS:
         unset = all(side.get("workload.threads") is None for side in sides)
         return unset and any(_places(name) for name in declared)
-    if _DEVICE not in declared:
+    if COMPUTES_ON not in declared:
         return False
     if key == _OPTIMISER:
         return all(side.get("workload") in INFERENCE for side in sides)

@@ -38,6 +38,7 @@ _WEIGHTS: dict[str, Weight] = {"invalid": "invalid", "suspect": "suspect"}  # of
 _PHASES_BEFORE = {"open.furnish": "open.prepare"}  # phases by the names that an older tare gave them
 _NO_FACTORS = ("probes",)
 COMMAND, LABEL, MODEL = "workload.argv", "workload.label", "workload.model"  # a label: what the user calls a command
+EPOCH_COUNT, COMPUTES_ON, ISOLATION = "workload.epochs", "workload.device", "platform.isolation"
 _LINES = (COMMAND, LABEL)
 _DESCRIBES_DEVICE = ("board", "cpu", "machine")  # what makes two devices of one type
 _NOT_BOARDS = ("linux,dummy-virt", "qemu")

@@ -11,17 +11,18 @@ from functools import cached_property
 from statistics import median_low
 from typing import TYPE_CHECKING, Any
 
+from tare.analysis.cells import WORKERS
 from tare.analysis.model import Comparison, Weighing
 from tare.analysis.observations import ENERGY
 from tare.analysis.questions.jobs import Place, places_of
 from tare.analysis.resources.energy import Energy
-from tare.analysis.resources.pipeline import WORKERS, Loader
+from tare.analysis.resources.pipeline import Loader
 from tare.analysis.resources.tenants import Tenants
 from tare.analysis.sections import Answer, Question
 from tare.analysis.selection import fit_for
 from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.rulings import Ruling
-from tare.records.model import AA_REPEAT, DEVICE, TYPE, Record, StoreTrials, grouped, usable_trials
+from tare.records.model import AA_REPEAT, DEVICE, ISOLATION, TYPE, Record, StoreTrials, grouped, usable_trials
 from tare.report.figure import level_number
 from tare.report.text.trials import flat_pairs, plain_text
 
@@ -105,7 +106,7 @@ def level_order(weighing: Weighing, shown: Sequence[ReportRow]) -> list[str]:
 def layers_found(records: Sequence[Record], margin: float) -> Waterfall | None:
     """None unless the store holds containers of different layers, and bare metal to compare them with."""
     ours = [record.settings for record in records if record.settings.get("platform") == "runc"]
-    made = {str(settings.get("platform.isolation")) for settings in ours}
+    made = {str(settings.get(ISOLATION)) for settings in ours}
     if len(made) < 2:
         return None
     from tare.analysis.why.layers import waterfall

@@ -35,7 +35,7 @@ from tare.analysis.sections import Answer, Cell, Column, Note, Section, Sentence
 from tare.base.declare import Group, Role
 from tare.base.errors import StudyError
 from tare.base.text import count_text, share_text
-from tare.records.model import TrialRow, grouped
+from tare.records.model import EPOCH_COUNT, TrialRow, grouped
 from tare.records.schema import is_store
 from tare.records.store import Store
 
@@ -116,9 +116,8 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "storage": (EMULATED, "control.storage.path", "storage", "medium", "media", "disk"),
     "cache": (CACHE, "cache", "page_cache"),
 }
-WORKERS = "workload.workers"
-_EPOCHS, _MEMORY = "workload.epochs", "platform.memory"
-_DECIDE_CACHE = (CACHE, _EPOCHS, _MEMORY)  # whether the measured epochs find the data in memory
+_MEMORY = "platform.memory"
+_DECIDE_CACHE = (CACHE, EPOCH_COUNT, _MEMORY)  # whether the measured epochs find the data in memory
 KEPT = "warm after epoch 0"  # `cold` of our own stores: epoch 0, which is kept apart, has filled the cache
 OPTIONAL = {
     "compute": "compute", "copy": Role.COPY.metric, "overhead": Role.OVERHEAD.metric,
@@ -227,7 +226,7 @@ def _renamed(
 
 def _rereads(row: TrialRow) -> bool:
     """Whether measured epochs find in memory what epoch 0 has read: there are several, and memory is not limited."""
-    epochs, memory = row.settings.get(_EPOCHS), row.settings.get(_MEMORY)
+    epochs, memory = row.settings.get(EPOCH_COUNT), row.settings.get(_MEMORY)
     return (epochs is None or float(epochs) > 1) and memory in (None, text(None))
 
 

@@ -26,7 +26,7 @@ from tare.base.command_words import script_and_options
 from tare.base.errors import StudyError, TareError
 from tare.base.ledger import OF_LAUNCHER, ledger
 from tare.base.text import natural_key, unit_of
-from tare.records.model import Record, grouped, is_usable, usable_trials
+from tare.records.model import COMMAND, Record, grouped, is_usable, usable_trials
 
 Role: TypeAlias = str
 QUICK, SLOW = "quick", "slow"
@@ -193,7 +193,7 @@ def facts_of(records: Iterable[Record]) -> dict[str, Any]:
 
 def words_of(record: Record) -> list[str]:
     """The words of a command line, which a store has as one text; none where no command of the user's was run."""
-    argv = record.settings.get("workload.argv") or []
+    argv = record.settings.get(COMMAND) or []
     try:
         words = json.loads(argv) if isinstance(argv, str) and (argv == "[]" or argv.startswith('["')) else argv
         return shlex.split(words) if isinstance(words, str) else [str(word) for word in words]
@@ -559,7 +559,7 @@ def is_here(records: Sequence[Record], here: Mapping[str, Any]) -> bool:
 def _work(record: Record) -> str:
     """Platform and program: not their limits, variables and folders, which may be the difference."""
     words = {key: value for key, value in record.settings.items() if key.startswith("workload.")}
-    told = words.get("workload.argv") or [value for key, value in sorted(words.items()) if key not in _NOT_THE_WORK]
+    told = words.get(COMMAND) or [value for key, value in sorted(words.items()) if key not in _NOT_THE_WORK]
     plain = told if isinstance(told, str) else " ".join(map(str, told))
     return f"{record.settings['platform']}, {record.settings.get('workload')} {plain}"
 
@@ -567,7 +567,7 @@ def _work(record: Record) -> str:
 def _called(work: str, records: Sequence[Record]) -> str:
     """The same for people: a built-in workload by its title."""
     title = records[0].facts.get("title")
-    if not title or "workload.argv" in records[0].settings:
+    if not title or COMMAND in records[0].settings:
         return work
     return f"{records[0].settings['platform']}, {title}"
 

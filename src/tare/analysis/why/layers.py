@@ -15,7 +15,7 @@ from tare.analysis.selection import pick_metric, without_throttled_alone
 from tare.base.declare import STEP
 from tare.base.errors import StudyError, TareError
 from tare.base.text import unit_of
-from tare.records.model import Record, grouped, is_usable, usable_trials, varied
+from tare.records.model import ISOLATION, Record, grouped, is_usable, usable_trials, varied
 
 # What may say why a time changed, in the order in which people should look.
 COUNTERS = (
@@ -186,7 +186,7 @@ def _unusable(records: Sequence[Record]) -> str:
 
 
 def stage_of(settings: Mapping[str, Any]) -> Stage:
-    layers = settings.get("platform.isolation") or ()
+    layers = settings.get(ISOLATION) or ()
     if isinstance(layers, str):
         layers = json.loads(layers)
     return Stage(str(settings["platform"]), tuple(layers))

@@ -13,7 +13,7 @@ from tare.base.declare import Role
 from tare.base.text import effect_text, in_units, metric_name, quantity_text, safe_text, scaled, share_text
 from tare.base.units import Channel
 from tare.records.intervals import intervals
-from tare.records.model import DEVICE, TYPE, Record, device_of, grouped, started_s
+from tare.records.model import DEVICE, EPOCH_COUNT, TYPE, Record, device_of, grouped, started_s
 from tare.report.evidence import ReportData
 from tare.report.figure import Cell, Figure, level_colour, rows
 from tare.report.layout import (
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 GRID = 60  # points of an outline
 ENOUGH = 500  # values for an outline
 HOUR_S = 3600.0
-_OF_EPOCHS = "workload.epochs"  # the setting
 _WHERE = (DEVICE, TYPE)
 HALF = 0.42  # of the room that a level has
 MOST = 12  # outlines beside each other
@@ -236,7 +235,7 @@ def _epochs_of_a_way(evidence: ReportData) -> tuple[str, list[Epoch]]:
     named = [(level, record) for level, records in evidence.usable.items() for record in records]
     ways = grouped(named, lambda one: tuple(sorted((k, str(v)) for k, v in one[1].settings.items() if k not in _WHERE)))
     for mine in ways.values() if store is not None else ():
-        having = [each for _, each in mine if _EPOCH_S in each.metrics or (each.settings.get(_OF_EPOCHS) or 0) > 2]
+        having = [each for _, each in mine if _EPOCH_S in each.metrics or (each.settings.get(EPOCH_COUNT) or 0) > 2]
         having.sort(key=lambda each: each.started_utc)
         chosen = having[:: -(-len(having) // MOST_READ)] if having else []
         found = [epoch for record in chosen for epoch in _epochs_of(store, record)]
