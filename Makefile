@@ -4,6 +4,7 @@
 #   make deep            the same with every step of the fault sweeps and all studies with torch, about three times as long
 #   make dev             an environment to work on tare in: no torch, nothing for root (CONTRIBUTING.md)
 #   make dates           are tests and outcomes the same on eight dates? (ARGS=tests/unit/plan for other tests)
+#   make newest          are fleets the same with the newest dask that pip can install? in an environment of its own
 #   make bench           what tare itself costs, compared with other tools (WHAT=sampler for one part, or several)
 #   make fuzz            readers of foreign bytes on 20,000 damaged inputs each (FUZZ=200000 for another number)
 #   make chaos           1,000 kills at random moments on a simulated board, as root (KILLS=100 for another number)
@@ -21,7 +22,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 export PYTHON TORCH
 
-.PHONY: weigh test deep dev dates bench fuzz chaos soak audit docs site dist release clean
+.PHONY: weigh test deep dev dates newest bench fuzz chaos soak audit docs site dist release clean
 
 weigh:
 	@tools/setup weigh
@@ -41,6 +42,9 @@ deep:
 dates:
 	@tools/setup test
 	@tools/eight-dates $(or $(ARGS),tests/unit/plan tests/unit/studies tests/unit/figures)
+
+newest:
+	@tools/newest-dask $(or $(ARGS),tests/unit/fleet tests/machine/test_fleet_cluster_here.py)
 
 # Other trackers go into a folder of their own; without what they merely could use, of which torch is gigabytes.
 PEERS = codecarbon==3.3.2 optimum-benchmark==0.6.0 pandas arrow python-dateutil six pytz tzdata py-cpuinfo questionary \
