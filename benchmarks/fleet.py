@@ -100,7 +100,7 @@ def run_once(
     """As `tare run --fleet` does it, and what that took."""
     from tare.api.running import open_store, row, study_text
     from tare.fleet.cluster import OwnCluster
-    from tare.fleet.exchange import name_on_devices
+    from tare.fleet.incoming import name_on_devices
     from tare.fleet.interruption import Interruption
     from tare.fleet.inventory import Task, factors, load_inventory, on_device
     from tare.fleet.run import FleetRun

@@ -42,8 +42,8 @@ from tare.cli.device import _row
 from tare.cli.scaffold import reading, weighed
 from tare.drivers.sensors import parse_line
 from tare.fleet.exchange import Questions
+from tare.fleet.inspection import Inspection, _abilities, _engine_troubles, _misshapen, _other_troubles
 from tare.fleet.inventory import Device
-from tare.fleet.readiness import Inspection, _abilities, _engine_troubles, _misshapen, _other_troubles
 from tare.kernel.traces.importing import Summary, opened
 from tare.records.model import Record
 from tare.records.pack import pack

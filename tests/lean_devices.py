@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tare.fleet.inventory import Device
-from tare.fleet.lean_host import LeanHost, opened
+from tare.fleet.lean_host import LeanHost
+from tare.fleet.lean_line import opened
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIKOcvHYvSe0sNLOxuwBxBdDiuqiNwf2g899ZlkKEvuB"
 RUN_IT = 'for last; do :; done; echo Welcome to this board; exec sh -c "$last"'  # as sshd does, after a login script

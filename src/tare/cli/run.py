@@ -221,7 +221,7 @@ def _run(wanted: Wanted, over: Over) -> Came:
 def _run_into(
     store: Store, wanted: Wanted, missing: MissingParts, devices: Sequence[Device], cluster: Any, patience_s: float
 ) -> Came:
-    from tare.fleet.exchange import name_on_devices
+    from tare.fleet.incoming import name_on_devices
     from tare.fleet.interruption import Interruption
     from tare.fleet.inventory import Task, plans
     from tare.fleet.readiness import record_missing
@@ -302,7 +302,7 @@ def _note_plan(wanted: Wanted, store: Store, planned: dict[str, list[Trial]]) ->
 def _cluster(over: Over) -> Iterator[tuple[Any, Sequence[Device]]]:
     """Workers, and the devices that they drive."""
     from tare.fleet.cluster import OwnCluster, ThereCluster
-    from tare.fleet.dask_processes import over_tls
+    from tare.fleet.clusters import over_tls
 
     cluster: Any
     if over.on_slurm:
@@ -334,7 +334,7 @@ def _devices(over: Over) -> Sequence[Device]:
 
 def _driven(names: Sequence[str], devices: Sequence[Device], address: str) -> Sequence[Device]:
     """The inventory's devices, each by the worker of its name; without an inventory each worker is a device."""
-    from tare.fleet.exchange import here
+    from tare.fleet.driving import here
 
     if not names:
         raise ObstacleError(f"no worker at {address} says that it is a device: start it with --resources device=1.")

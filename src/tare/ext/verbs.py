@@ -25,7 +25,8 @@ from tare.cli.scaffold import (
     width,
 )
 from tare.drivers.sensors import parse_line
-from tare.plan.matrix import Cell, aa_repeats, baseline, planned_s
+from tare.plan.guesses import planned_s
+from tare.plan.matrix import Cell, aa_repeats, baseline
 from tare.plan.matrix import cells as planned_cells
 from tare.studies.load import at_every_scale
 from tare.studies.model import Study

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from tare.base.errors import ObstacleError, TareError
 from tare.base.installed import pip_install
-from tare.fleet.dask_processes import Host, Processes, allow_many_files, groups, refuse_code
+from tare.fleet.dask_processes import Host, Processes, allow_many_files, groups
+from tare.fleet.data_only import refuse_code
 from tare.records.model import grouped
 
 GONE = (

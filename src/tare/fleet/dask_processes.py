@@ -2,32 +2,17 @@
 
 They speak TLS with keys that are made for this run and go with it, and listen on loopback only, unless workers are on
 other machines.
-
-What dask may bring into the controller: plain data, never code.
-
-dask's messages may hold pickles, and a pickle runs what it names. The controller hands code to workers, which is what a
-cluster is for; nothing has to come back but answers made of texts, numbers, bytes, lists and objects. So in the process
-of the controller dask unpickles those alone, and exceptions of Python by their names (docs/decisions/0029-trust.md has
-the boundary in both directions). An answer is looked at once more before it is used: one device's nonsense is its
-own trouble.
 """
 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import ctypes
-import io
 import json
-import logging
 import os
-import pickle
-import pickletools
-import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -36,16 +21,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
-from ipaddress import ip_address
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from urllib.parse import urlsplit
 
-from tare.base.errors import ObstacleError, StudyError, TareError
-from tare.base.files import new_folder, state_dir
-from tare.base.installed import pip_install
-from tare.trial.device import private_folder
+from tare.base.errors import TareError
+from tare.base.files import new_folder
 
 # A part of dask as a process of ours, which ends with its starter: `python -m tare.fleet.dask_processes PID scheduler`.
 #
@@ -193,201 +173,6 @@ async def _serve(order: Mapping[str, Any]) -> None:
     half_made.rename(up)
     await asyncio.wait([asyncio.create_task(each.finished()) for each in named.values()], return_when="FIRST_COMPLETED")
     os._exit(1)  # threads may wait for devices, and need not be waited for
-
-
-_ENCRYPTED, _PLAIN = "tls", "tcp"
-_INSTALL = "a worker is a part of dask.distributed: `{}` puts it here."
-
-
-def worker_command(address: str, name: str, keys: Mapping[str, Path]) -> list[str]:
-    """The command line of the worker; `keys` are dask's own options for TLS, by name."""
-    kind, place, port = _parts(address)
-    missing = [str(path) for path in keys.values() if not path.is_file()]
-    if missing:
-        raise StudyError(f"no file {missing[0]}.")
-    own = _address_towards(place, port)
-    folder = private_folder(state_dir() / "fleet" / "worker")
-    words = [sys.executable, "-P", "-m", "dask", "worker", address, "--name", name, "--resources", "device=1"]
-    words += ["--no-nanny", "--nthreads", "1", "--memory-limit", "0", "--no-dashboard"]
-    words += ["--dashboard-address", "127.0.0.1:0", "--host", own, "--local-directory", str(folder)]
-    words += ["--protocol", kind]
-    return [*words, *(word for option, path in keys.items() for word in (option, str(path.absolute())))]
-
-
-def worker_environment(address: str) -> dict[str, str]:
-    """Our own, with dask told to leave the device alone."""
-    tuned = {**TUNED, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": str(is_encrypted(address))}
-    return {**os.environ, **tuned}
-
-
-def is_encrypted(address: str) -> bool:
-    return _parts(address)[0] == _ENCRYPTED
-
-
-def require_dask() -> None:
-    """Raises where there is no dask here."""
-    from importlib.util import find_spec
-
-    if find_spec("distributed") is None:
-        raise ObstacleError(_INSTALL.format(pip_install("fleet")))
-
-
-def _parts(address: str) -> tuple[str, str, int]:
-    try:
-        found = urlsplit(address)
-        if found.scheme in (_ENCRYPTED, _PLAIN) and found.hostname and found.port:
-            return found.scheme, found.hostname, found.port
-    except ValueError:
-        pass
-    raise StudyError(f"{address!r} is no address of a scheduler; write it like 'tls://10.0.0.1:8786'.")
-
-
-def _address_towards(place: str, port: int) -> str:
-    """The address of ours from which the scheduler is reached: the worker listens there, and nowhere else."""
-    try:
-        family, kind, _, _, there = socket.getaddrinfo(place, port, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as line:
-            line.connect(there)  # sends nothing
-            return str(line.getsockname()[0])
-    except OSError as error:
-        raise ObstacleError(f"there is no way from here to {place}: {error}.") from error
-
-
-class NotData(pickle.UnpicklingError, TypeError):
-    """A message names code; dask passes over what cannot be loaded for this reason."""
-
-
-class _Inert:
-    """In the place of a frame or a traceback: holds nothing, does nothing."""
-
-    def __init__(self, *_: Any) -> None:
-        pass
-
-    def __setstate__(self, _: Any) -> None:
-        pass
-
-
-class _Kind:
-    """In the place of a kind of exception: makes one whose arguments are short to print, and calls nothing else."""
-
-    __slots__ = ("_kind",)
-
-    def __init__(self, kind: type[Exception]) -> None:
-        # What a message would set of it afterwards stays unset: the arguments once more, notes, a cause.
-        plain = {"__setstate__": lambda *_: None, "__str__": BaseException.__str__}
-        self._kind: type[Exception] = type(kind.__name__, (kind,), plain)
-
-    def __call__(self, *args: Any) -> Exception:
-        made = self._kind.__new__(self._kind)
-        made.args = tuple(map(_printable, args))
-        return made
-
-
-def _printable(value: Any) -> str:
-    """Lists that hold each other many times are small as data, and of any size as text."""
-    if isinstance(value, str | bytes):
-        return str(value)
-    return str(value) if isinstance(value, float | None) or (isinstance(value, int) and abs(value) < 2**63) else "..."
-
-
-def _exception(kind: Any, attributes: Any, *_: Any) -> Exception:
-    """As tblib makes one again, with its arguments alone."""
-    if not isinstance(kind, _Kind) or not isinstance(attributes, dict):
-        raise NotData("a device sent an exception that is none")
-    args = attributes.get("args", ())
-    return kind(*(args if isinstance(args, tuple) else ()))
-
-
-_OF_TBLIB: dict[tuple[str, str], Any] = {
-    ("tblib.pickling_support", "unpickle_exception_with_attrs"): _exception,
-    ("tblib.pickling_support", "unpickle_traceback"): lambda *_: None,
-    **{("tblib", name): _Inert for name in ("Frame", "Code", "Traceback")},
-    ("distributed.scheduler", "WorkerState"): _Inert,
-}
-
-
-_PLAIN_TYPES = (bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple)
-_CALLS = frozenset({"REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST", "BUILD"})
-_NUMBERS = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
-
-
-class _DataOnly(pickle.Unpickler):
-    """Lists, sets, dicts, texts and bytes have codes of their own in a message: none of their types need be called.
-
-    dask names the type of what follows, in a message that calls nothing.
-    """
-
-    def __init__(self, message: bytes, buffers: Any) -> None:
-        super().__init__(io.BytesIO(message), buffers=buffers)
-        self._calls = False
-        for operation, value, _ in pickletools.genops(message):
-            self._calls = self._calls or operation.name in _CALLS
-            # Room for as many things as its number says is made at once, in a message of a few bytes.
-            if operation.name in _NUMBERS and isinstance(value, int) and value > len(message):
-                raise NotData(f"a device sent a message of {len(message)} bytes that numbers a thing {value}")
-
-    def find_class(self, module: str, name: str) -> Any:
-        found = getattr(builtins, name, None) if module == "builtins" else None
-        if isinstance(found, type) and issubclass(found, Exception):
-            return _Kind(found)
-        if found in _PLAIN_TYPES and not self._calls:
-            return found
-        if (module, name) in _OF_TBLIB:
-            return _OF_TBLIB[module, name]
-        if (module, name) == ("distributed.scheduler", "KilledWorker"):
-            from distributed.scheduler import KilledWorker
-
-            return _Kind(KilledWorker)
-        raise NotData(f"a device sent {module}.{name} where only data may come")
-
-
-def loads(data: Any, *, buffers: Any = (), **_: Any) -> Any:
-    """As `pickle.loads`, for plain data."""
-    try:
-        return _DataOnly(bytes(data), buffers or None).load()
-    except ValueError as error:
-        raise NotData(f"a device sent what is no message: {error}") from error
-
-
-def refuse_code() -> None:
-    """From now on dask loads data alone in this process."""
-    import distributed.client
-    import distributed.protocol.pickle as of_dask
-
-    careful = SimpleNamespace(**{**vars(pickle), "loads": loads})
-    of_dask.pickle = careful
-    distributed.client.pickle = careful
-    logging.getLogger("distributed.protocol.pickle").setLevel(logging.WARNING)
-    logging.getLogger("distributed.protocol.core").setLevel(logging.CRITICAL + 1)  # a traceback for each; we say it
-
-
-_ADDRESS = re.compile(r"(tls|tcp)://(?:\[([0-9a-fA-F:.]+)\]|([A-Za-z0-9._-]+))(?::[0-9]{1,5})?")
-
-
-def over_tls(address: str) -> str:
-    """The address of a cluster: TLS unless it says otherwise, and plain TCP to this machine alone.
-
-    Only `tls` and `tcp` in small letters: dask has more protocols, of which none but TLS is encrypted. This machine is
-    a number of its own, no name, for whoever answers for a name says which machine that is.
-    """
-    full = address if "://" in address else f"tls://{address}"
-    found = _ADDRESS.fullmatch(full)
-    if found is None:
-        raise StudyError(f"{address!r} is no address of a cluster: write HOST:PORT, or tls://HOST:PORT.")
-    if found[1] == "tcp" and not _is_loopback(found[2] or found[3]):
-        raise StudyError(
-            f"{address} is not encrypted: whoever can reach it runs what they like on the devices.\n"
-            "Use tls:// with the cluster's keys (DASK_DISTRIBUTED__COMM__TLS__...), or a tunnel: tcp:// is accepted on "
-            "127.0.0.1 alone."
-        )
-    return full
-
-
-def _is_loopback(place: str) -> bool:
-    try:
-        return ip_address(place).is_loopback
-    except ValueError:
-        return False
 
 
 LOOPBACK = "127.0.0.1"

@@ -21,7 +21,9 @@ from tare.base.files import free_bytes, make_folders, replace_file, state_dir
 from tare.base.host import Host, LocalHost
 from tare.base.rulings import Ruling, obstacle
 from tare.fleet.inventory import Device, planned_on
-from tare.fleet.lean_host import BEATS_UNHEARD, LeanHost, LeanSampler, opened
+from tare.fleet.lean_host import LeanHost
+from tare.fleet.lean_line import BEATS_UNHEARD, opened
+from tare.fleet.lean_sampler import LeanSampler
 from tare.fleet.local import run_study
 from tare.fleet.ownership import put_back_all
 from tare.fleet.readiness import Eligibility

@@ -10,7 +10,8 @@ from tare.base.sides import side_of
 from tare.base.text import count_text, duration_text, time_text
 from tare.fleet.failures import failure_text, first_reason, refuse_lost
 from tare.fleet.schedule import Forecast, Schedule, record_s
-from tare.plan.matrix import UNSEEN_FACTOR, Length, Trial, followed_limit_s, length_of, rehearsals, with_limit
+from tare.plan.matrix import Trial
+from tare.plan.rehearsals import UNSEEN_FACTOR, Length, followed_limit_s, length_of, rehearsals, with_limit
 from tare.records.model import FAILED, Record
 from tare.records.store import Store
 from tare.studies.model import Study

@@ -14,18 +14,10 @@ from tare.base.errors import NotRestoredError
 from tare.base.rulings import Ruling, obstacle
 from tare.figures.evidence import THRESHOLDS
 from tare.fleet.cluster import Cluster
-from tare.fleet.exchange import (
-    PATIENCE_S,
-    Exchange,
-    Incoming,
-    Ledger,
-    Post,
-    ProgressReporter,
-    Questions,
-    drive,
-    unanswered,
-)
+from tare.fleet.driving import PATIENCE_S, drive
+from tare.fleet.exchange import Exchange, Post, ProgressReporter, Questions, unanswered
 from tare.fleet.failures import Breaker, first_reason
+from tare.fleet.incoming import Incoming, Ledger
 from tare.fleet.interruption import Interruption
 from tare.fleet.inventory import Device, Task, claim, question
 from tare.fleet.labels import labels

@@ -7,7 +7,6 @@ configuration, or variables like DASK_JOBQUEUE__SLURM__QUEUE. Without `cores` th
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import math
 import shlex
 import shutil
@@ -25,7 +24,9 @@ from tare.base.errors import ObstacleError, StudyError, TareError
 from tare.base.files import new_folder, state_dir
 from tare.base.installed import pip_install
 from tare.fleet.cluster import NOWHERE, PendingQuestion, SchedulerGone, ThereCluster
-from tare.fleet.dask_processes import TUNED, Host, Processes, allow_many_files, refuse_code
+from tare.fleet.clusters import is_loopback
+from tare.fleet.dask_processes import TUNED, Host, Processes, allow_many_files
+from tare.fleet.data_only import refuse_code
 from tare.studies.yaml import listed, suggestion
 
 WORD = "slurm"
@@ -301,20 +302,16 @@ def own_address(interface: str | None, nodes: Sequence[str]) -> str:
         named, what = socket.gethostbyname(name), ""
     except OSError as error:
         named, what = "", f"has no address ({error})"
-    if named and not _is_loopback(named):
+    if named and not is_loopback(named):
         return named
     reached = [found for node in nodes if (found := _route_to(node))]
     if reached:  # all of them by loopback: the nodes are this machine
-        return next((address for address in reached if not _is_loopback(address)), reached[0])
+        return next((address for address in reached if not is_loopback(address)), reached[0])
     what = what or f"has the loopback address {named}, which no other machine can connect to"
     raise ObstacleError(
         f"the name of this machine, {name}, {what}. Set DASK_JOBQUEUE__SLURM__INTERFACE to the network interface that "
         "the nodes reach it by, like eth0."
     )
-
-
-def _is_loopback(address: str) -> bool:
-    return ipaddress.ip_address(address).is_loopback
 
 
 def _route_to(node: str) -> str:

@@ -16,17 +16,8 @@ from tare.base.text import size_text
 from tare.drivers import nvidia
 from tare.drivers.power.everything import conflicts
 from tare.parts.protocols import Part, Platform, Recorder
-from tare.plan.matrix import (
-    Cell,
-    OnDevice,
-    Trial,
-    baseline,
-    disk_bytes,
-    guessed_cell_s,
-    machine_of,
-    place,
-    trials,
-)
+from tare.plan.guesses import disk_bytes, guessed_cell_s, machine_of
+from tare.plan.matrix import Cell, OnDevice, Trial, baseline, place, trials
 from tare.plan.matrix import cells as cells_of
 from tare.studies.fields import PartChoice
 from tare.studies.model import ENOUGH_REPEATS, Repeat, Study, blocks_for

@@ -1,10 +1,4 @@
-"""The cells of a study: every combination of its levels, less the excluded ones, in the order of the file.
-
-The rehearsal: which sides run once before the blocks, and what that says of the trials to come.
-
-A rehearsal is sealed like a trial, under an id that no reader takes for data (`base/sides.py`). Where a side cannot
-run, this is where it shows: once, and not in every block.
-"""
+"""The cells of a study: every combination of its levels, less the excluded ones, and their trials in blocks."""
 
 from __future__ import annotations
 
@@ -12,22 +6,17 @@ import hashlib
 import itertools
 import json
 import math
-import os
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 from tare.base.errors import StudyError
-from tare.base.host import Host, OwnDevice
 from tare.base.secrets import without_key
 from tare.base.sides import REHEARSAL, side_of
-from tare.base.units import cores
-from tare.drivers.cgroups.limits import Limits
-from tare.parts.protocols import Control, Machine, Part, Platform, Probe, Workload
+from tare.parts.protocols import Control, Part, Platform, Probe, Workload
 from tare.studies.fields import PartChoice
 from tare.studies.model import Study
 from tare.studies.reader import Tenancy
@@ -134,79 +123,10 @@ def _flat(prefix: str, part: Part) -> dict[str, Any]:
 GUESSED_TRIAL_S = 15.0
 """What a trial takes where its workload does not know: start, import torch (2 to 5 s), three short epochs, stop."""
 
-TRIAL_S = 1.0
-"""A trial beyond its workload: the sampler starts, the software is asked for, the record is sealed."""
-
-_CHANNELS_A_PROBE = 15
-_BYTES_A_READING = 4  # sealed and compressed; a counter that grows steadily takes little
-_BYTES_A_MARK = 6
-_MARKS_A_STEP = 8  # begin and end of fetch, copy, compute and the step itself
-_BYTES_A_TRIAL = 48 * 1024  # the record, its facts, the output and what a file system rounds up
-
 
 def guessed_trial_s(study: Study) -> float:
     """What a trial takes where nothing is known of its cell; no trial outlives its limit."""
     return min(GUESSED_TRIAL_S, study.limit_s)
-
-
-SMALL = Machine()
-SERVER = Machine(cores=16, big_gpu=True)
-_SERVERS = ("cuda", "clocks")  # scales for one
-
-
-def usual_machine(study: Study) -> Machine:
-    """What its scale is for, where the machine is not known."""
-    return SERVER if study.scale in _SERVERS else SMALL
-
-
-def machine_of(study: Study, host: Host) -> Machine:
-    """What is known of it: this one's cores, and whether its GPU is on a PCI bus, as no board's is."""
-    if not isinstance(host, OwnDevice):
-        return usual_machine(study)
-    return Machine(len(os.sched_getaffinity(0)), big_gpu=Path("/proc/driver/nvidia/gpus").is_dir())
-
-
-def guessed_cell_s(study: Study, cell: Cell, machine: Machine) -> float:
-    """What a trial of this cell takes where nobody has measured one yet: its parts guess, and are added up."""
-    longest_s = shared_s = 0.0
-    for tenant in cell.everyone():
-        share = _share(tenant, machine)
-        guess = tenant.workload.guessed_s(share)
-        if guess is None:
-            return guessed_trial_s(study)
-        longest_s = max(longest_s, guess)
-        shared_s += guess * min(1.0, tenant.workload.most_cores() / machine.cores, share.cores / machine.cores)
-    # Tenants share the cores, so that work that fills them adds up; their platforms are made side by side.
-    total = max(longest_s, shared_s)
-    for platform in reversed(cell.platforms):
-        total = total * platform.slowness() + platform.extra_s
-    total += TRIAL_S + sum(part.extra_s for part in (*cell.controls, *cell.probes))
-    return min(total, study.limit_s)
-
-
-def _share(tenant: PlannedTenant, machine: Machine) -> Machine:
-    """What a tenant may use of it."""
-    platform = tenant.platforms[0]
-    if not isinstance(platform, Limits):
-        return machine
-    pinned = len(cores(platform.cpuset)) if platform.cpuset else max(1, machine.cores - platform.leave_idle)
-    return machine._replace(cores=platform.cores or min(platform.quota or pinned, pinned))
-
-
-def disk_bytes(study: Study, trials: Iterable[tuple[Trial, float]]) -> int:
-    """What the sealed records of these trials take, each with its seconds."""
-    total = 0.0
-    for trial, seconds in trials:
-        series = seconds / study.period_s * len(study.probes) * _CHANNELS_A_PROBE * _BYTES_A_READING
-        steps = trial.cell.workload.units() or 0
-        total += _BYTES_A_TRIAL + series + steps * _MARKS_A_STEP * _BYTES_A_MARK
-    return round(total)
-
-
-def planned_s(study: Study, cells: Sequence[Cell], repeats: Sequence[Cell] = ()) -> float:
-    """What all blocks of these cells take; `repeats` are those that run twice in each."""
-    machine = usual_machine(study)
-    return study.repeat.max * sum(guessed_cell_s(study, cell, machine) for cell in (*cells, *repeats))
 
 
 OnDevice: TypeAlias = tuple[tuple[str, str], ...]  # what is said of a fleet's device: (("device", "orin-1"), ...)
@@ -452,66 +372,3 @@ def _block(study: Study, members: Sequence[tuple[Cell, int]], block: int) -> lis
         )
         for position, (cell, twin) in enumerate(order)
     ]
-
-
-MOST_SIDES = 12  # with more of them, each platform is tried with one workload
-FIRST_LIMIT_S = 1800.0  # of a rehearsal, where the study names no limit and nobody knows how long it takes
-ENOUGH_STEPS = 20  # fewer are mostly warm-up, and say little of those to come
-LEAST_LIMIT_S = 120.0
-LIMIT_FACTOR, LIMIT_SLACK_S = 3.0, 60.0
-UNSEEN_FACTOR = 30.0  # of another side that has not run yet: it may be much slower, which is what is asked
-
-
-@dataclass(frozen=True)
-class Length:
-    """What a trial of a side will take, by its rehearsal."""
-
-    workload: Workload
-    trial_s: float  # from its begin to its sealed record
-    run_s: float  # of the workload alone, which the limit is about
-
-
-def rehearsals(study: Study, trials: Iterable[Trial]) -> list[Trial]:
-    """A rehearsal for each side of these trials, the baseline's first; of many sides one for each platform."""
-    sides: dict[str, Trial] = {}
-    for trial in trials:
-        sides.setdefault(trial.side, trial)
-    chosen = list(sides.values())
-    if len(chosen) > MOST_SIDES:
-        platforms: dict[str, Trial] = {}
-        for trial in chosen:
-            own = {name: value for name, value in trial.cell.settings.items() if name.partition(".")[0] == "platform"}
-            platforms.setdefault(json.dumps(own, sort_keys=True), trial)
-        chosen = list(platforms.values())
-    chosen.sort(key=lambda trial: not study.compare.baseline.picks(place(trial.cell)))
-    limit_s = study.limit_s if study.sets_limit else FIRST_LIMIT_S
-    short = [replace(t.cell, workload=t.cell.workload.shortened(), neighbours=(), tenants=1) for t in chosen]
-    return [
-        Trial(study.study, cell, -1, number, trial.seed, limit_s, rehearses=trial.cell)
-        for number, (trial, cell) in enumerate(zip(chosen, short, strict=True))
-    ]
-
-
-def followed_limit_s(run_s: Sequence[float], factor: float = LIMIT_FACTOR) -> float | None:
-    """The limit that follows from how long the workload took on each side; None where that is not known."""
-    return max(LEAST_LIMIT_S, factor * max(run_s) + LIMIT_SLACK_S) if run_s else None
-
-
-def length_of(rehearsal: Trial, trial_s: float, run_s: float, metrics: dict[str, Any]) -> Length | None:
-    """What a whole trial takes: what the rehearsal took and the steps that it left away; None where nobody knows."""
-    assert rehearsal.rehearses is not None
-    whole, short = rehearsal.rehearses.workload, rehearsal.cell.workload
-    if whole == short:
-        return Length(whole, trial_s, run_s)
-    if (bound_s := whole.bound_s()) is not None:
-        return Length(whole, trial_s + bound_s, run_s + bound_s)
-    all_steps, some_steps = whole.about_units(), short.about_units()
-    step_s = 1 / rate if (rate := metrics.get("requests_per_s")) else metrics.get("step_s")  # requests overlap
-    if all_steps is None or some_steps is None or step_s is None or some_steps < ENOUGH_STEPS:
-        return None
-    more_s = max(0, all_steps - some_steps) * step_s
-    return Length(whole, trial_s + more_s, run_s + more_s)
-
-
-def with_limit(trials: Sequence[Trial], limit_s: float | None) -> list[Trial]:
-    return list(trials) if limit_s is None else [replace(trial, limit_s=limit_s) for trial in trials]

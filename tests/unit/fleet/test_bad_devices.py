@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tare.fleet import readiness
+from tare.fleet import inspection
+from tare.fleet.inspection import inspect_all_devices
 from tare.fleet.inventory import Device
-from tare.fleet.readiness import inspect_all_devices
 
 SSH = """#!{python}
 import json, os, sys
@@ -95,7 +95,7 @@ def test_one_bad_device_breaks_the_check_of_no_other(inventory: Path, words: lis
 
 
 def test_a_device_that_never_answers_is_not_waited_for(inventory: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(readiness, "ANSWERS_WITHIN_S", 2.0)
+    monkeypatch.setattr(inspection, "ANSWERS_WITHIN_S", 2.0)
     (found,) = inspect_all_devices([Device(name="silent", address="silent.example")])
     assert not found.reachable
     assert "it gave no answer within 2 s" in str(found.troubles[0])

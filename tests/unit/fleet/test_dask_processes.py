@@ -17,10 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tare.base.errors import StudyError, TareError
-from tare.fleet.dask_processes import PER_HOST, NotData, groups, loads, over_tls
+from tare.fleet.clusters import over_tls
+from tare.fleet.dask_processes import PER_HOST, groups
+from tare.fleet.data_only import NotData, loads
 from tare.fleet.exchange import ENDED, Questions, checked_answer
+from tare.fleet.inspection import _misshapen
 from tare.fleet.inventory import Device
-from tare.fleet.readiness import _misshapen
 
 
 class Attack:
@@ -53,7 +55,7 @@ def test_dask_itself_loads_data_alone_in_a_controller(tmp_path: Path):
 
     script = f"""
 import os
-from tare.fleet.dask_processes import refuse_code
+from tare.fleet.data_only import refuse_code
 class Attack:
     def __reduce__(self):
         return (os.mkdir, ({str(tmp_path / "made")!r},))

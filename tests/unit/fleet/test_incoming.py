@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tare.base.files import write_files
-from tare.fleet.exchange import Incoming, Ledger, name_on_devices
+from tare.fleet.incoming import Incoming, Ledger, name_on_devices
 from tare.records.model import Record
 from tare.records.store import Store
 from tare_inside.agents.device import plain

@@ -19,10 +19,10 @@ from tare.base.errors import BusyError, LineLost
 from tare.base.files import state_dir
 from tare.base.host import Job, Scope, Site
 from tare.drivers.places import SOURCE
-from tare.fleet import lean_host, ssh
-from tare.fleet.exchange import drive
+from tare.fleet import lean_line, ssh
+from tare.fleet.driving import drive
 from tare.fleet.inventory import parse_inventory
-from tare.fleet.lean_host import LeanSampler
+from tare.fleet.lean_sampler import LeanSampler
 from tare.fleet.on_device import Lines, _not_lean, driven, owned_there
 from tare.fleet.ssh import Refused, Unreachable, whole
 from tare.parts.probes.cpu import Cpu
@@ -181,7 +181,7 @@ def test_a_device_that_slept_between_two_looks_at_its_clock_is_found_out(monkeyp
 
 @pytest.mark.parametrize("says", ["true", "echo 'tare-agent has'; echo tare-agent"])
 def test_a_line_over_which_nothing_comes_is_given_up(says, pretended_ssh, monkeypatch):
-    monkeypatch.setattr(lean_host, "UP_WITHIN_S", 0.5)
+    monkeypatch.setattr(lean_line, "UP_WITHIN_S", 0.5)
     monkeypatch.setattr(ssh, "_ENDS_WITHIN_S", 0.2)
     pretended_ssh(f"{says}; exec sleep 4326")
     start_s = time.monotonic()

@@ -16,7 +16,7 @@ import pytest
 from sshd_devices import until
 from tare.base.host import LocalHost, Scope
 from tare.drivers.places import SOURCE
-from tare.fleet.lean_host import Learning, Replayed, _replayed
+from tare.fleet.lean_sampler import Learning, Replayed, _replayed
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Memory
 from tare.parts.probes.thermal import Temperature

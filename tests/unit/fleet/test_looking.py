@@ -9,12 +9,12 @@ import pytest
 from tare import __version__
 from tare.base.errors import TareError
 from tare.base.rulings import obstacle
-from tare.fleet import readiness
+from tare.fleet import inspection
+from tare.fleet.inspection import inspect_all_devices, inspect_device
 from tare.fleet.inventory import Device
-from tare.fleet.readiness import inspect_all_devices, inspect_device
 from tare.fleet.ssh import Answer, Refused, Unreachable
 
-GOOD = {kind: [{"name": f"a {kind}", "ok": True}, {"name": "b", "ok": False}] for kind in readiness._KINDS}
+GOOD = {kind: [{"name": f"a {kind}", "ok": True}, {"name": "b", "ok": False}] for kind in inspection._KINDS}
 
 
 def said(out: str = json.dumps(GOOD), version: str = __version__, owner: object = None) -> dict[str, object]:
@@ -35,8 +35,8 @@ def answers(monkeypatch):
             raise found[device.name]
         return Answer(found[device.name])
 
-    monkeypatch.setattr(readiness, "ask", ask)
-    monkeypatch.setattr(readiness, "clock", lambda device, within_s: (0.0, 0.001))
+    monkeypatch.setattr(inspection, "ask", ask)
+    monkeypatch.setattr(inspection, "clock", lambda device, within_s: (0.0, 0.001))
     return found
 
 
@@ -87,7 +87,7 @@ def test_a_clock_that_tells_no_time_is_that_devices_trouble(answers, monkeypatch
         raise Refused(device.name, "its answer to a request for the time was b'x'.")
 
     answers["a"] = said()
-    monkeypatch.setattr(readiness, "clock", clock)
+    monkeypatch.setattr(inspection, "clock", clock)
     assert inspect_device(devices("a")[0]).troubles == (
         obstacle("fleet.refused", "its answer to a request for the time was b'x'."),
     )

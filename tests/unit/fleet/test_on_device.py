@@ -155,7 +155,7 @@ def test_what_runs_on_a_device_or_looks_at_one_needs_no_dask():
 import sys
 sys.modules["distributed"] = sys.modules["dask"] = None  # as where they are not installed
 import tare.fleet.on_device, tare.fleet.readiness, tare.fleet.run
-from tare.fleet.dask_processes import require_dask, worker_command
+from tare.fleet.clusters import require_dask, worker_command
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

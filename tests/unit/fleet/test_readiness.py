@@ -18,7 +18,8 @@ from stand_in_parts import stand_ins
 from tare.base.errors import ObstacleError, StoreError, StudyError
 from tare.base.rulings import obstacle
 from tare.fleet.cluster import WorkerLost
-from tare.fleet.exchange import Ledger, Questions
+from tare.fleet.exchange import Questions
+from tare.fleet.incoming import Ledger
 from tare.fleet.inventory import Device, factors, planned_on
 from tare.fleet.on_device import LeanObstacleCheck
 from tare.fleet.readiness import MISSING_PARTS_FILE, ask_all_devices, merged, record_missing, recorded_missing

@@ -11,8 +11,9 @@ import pytest
 
 from lean_devices import KEY, RUN_IT
 from tare.base.errors import StoreError
-from tare.fleet import exchange, ssh
-from tare.fleet.exchange import drive, here, unpack
+from tare.fleet import driving, ssh
+from tare.fleet.driving import drive, here
+from tare.fleet.incoming import unpack
 from tare.fleet.inventory import Device
 from tare.fleet.ssh import Refused, Unreachable, ask, clock, command_line
 
@@ -144,7 +145,7 @@ def test_a_line_that_breaks_again_and_again_is_not_given_up_while_the_agent_is_h
 
 
 def test_a_line_that_never_holds_long_enough_is_given_up_at_last(pretended_ssh, monkeypatch):
-    monkeypatch.setattr(exchange, "_MOST_BREAKS", 3)
+    monkeypatch.setattr(driving, "_MOST_BREAKS", 3)
     pretended_ssh("cat >/dev/null; echo tare-agent; exit 255")
     found = drive(a_device().model_dump(mode="json"), {"do": "look"}, 1.0)
     assert (found["ended"], len(found["broken"])) == ("unreachable", 3)

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from tare.base.errors import StudyError
 from tare.cli.device import fleet
-from tare.fleet.dask_processes import worker_command, worker_environment
+from tare.fleet.clusters import worker_command, worker_environment
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,8 @@ import pytest
 from tare.parts.protocols import Machine
 from tare.parts.workloads.command import Command
 from tare.parts.workloads.inference import TorchInfer
-from tare.plan.matrix import cells, guessed_cell_s, trials
+from tare.plan.guesses import guessed_cell_s
+from tare.plan.matrix import cells, trials
 from tare.records.model import Record
 from tare.records.store import Store
 from tare.records.unpack import each_pack_once

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tare.base.sides import is_rehearsal, side_of
-from tare.plan.matrix import FIRST_LIMIT_S, MOST_SIDES, cells, followed_limit_s, length_of, rehearsals, trials
+from tare.plan.matrix import cells, trials
+from tare.plan.rehearsals import FIRST_LIMIT_S, MOST_SIDES, followed_limit_s, length_of, rehearsals
 from tare.studies.model import Study
 
 

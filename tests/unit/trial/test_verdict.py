@@ -151,7 +151,7 @@ def test_a_full_shared_memory_is_named_and_a_full_disk_is_not_taken_for_it(print
 
 
 def test_a_file_below_run_is_named_though_the_container_sees_all_other_files(tmp_path, monkeypatch):
-    monkeypatch.setattr("tare.trial.verdict.OWN", (tmp_path.parts[1],))
+    monkeypatch.setattr("tare.trial.hints.OWN", (tmp_path.parts[1],))
     (tmp_path / "a.sock").write_text("x")
     err = f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/a.sock'"
     state = trial_state(exit=Exit(code=1, seconds=1.0, err=err))

@@ -34,7 +34,7 @@ from tare.cli.scaffold import (
 
 if TYPE_CHECKING:
     from tare.analysis.parity import Line
-    from tare.fleet.readiness import Inspection
+    from tare.fleet.inspection import Inspection
     from tare.trial.undo.restoration import Failure, Remains, StatusRow
 
 
@@ -53,8 +53,8 @@ def fleet() -> None:
 @json_option
 def fleet_check(inventory: Path, words: tuple[str, ...], trust: bool, as_json: bool) -> None:
     """Check each device of INVENTORY: is it reachable, what can it do, who uses it now."""
+    from tare.fleet.inspection import inspect_all_devices
     from tare.fleet.inventory import load_inventory
-    from tare.fleet.readiness import inspect_all_devices
 
     found = inspect_all_devices(load_inventory(inventory, trust=trust).called(words))
     if as_json:
@@ -95,7 +95,7 @@ def worker(address: str, name: str | None, ca: Path | None, cert: Path | None, k
     """Be a worker of a dask cluster, on this device, until the scheduler goes; as quiet as dask can be made."""
     import os
 
-    from tare.fleet.dask_processes import is_encrypted, over_tls, require_dask, worker_command, worker_environment
+    from tare.fleet.clusters import is_encrypted, over_tls, require_dask, worker_command, worker_environment
 
     given = {"--tls-ca-file": ca, "--tls-cert": cert, "--tls-key": key}
     keys = {option: path for option, path in given.items() if path is not None}

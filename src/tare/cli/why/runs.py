@@ -288,7 +288,7 @@ class Trying:
     def plain(self, stage: str, sides: list[Any], fields: dict[str, Any]) -> dict[str, Any]:
         """The study of these platforms. The first rehearses, and the limit follows from it; of the
         others it follows from the slowest side so far."""
-        from tare.plan.matrix import followed_limit_s
+        from tare.plan.rehearsals import followed_limit_s
         from tare.studies.model import Study
 
         plain = {"study": f"why-{stage}", "platform": sides, "workload": self._work, **fields}
