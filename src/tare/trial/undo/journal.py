@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tare.base.errors import NotPermittedError, TareError
+from tare.base.files import sync_folder
 from tare.base.processes import Owner, boot_id
 from tare.parts.protocols import Control, Json
 from tare.trial.device import private_folder, restore_command, trusted_owners
@@ -225,7 +226,7 @@ class Journal:
                 self.path.replace(self.path.with_suffix(f".damaged-{self.now_s():.0f}.jsonl"))
             else:
                 self.path.unlink()
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     # Reading
 
@@ -327,7 +328,7 @@ class Journal:
         finally:
             os.close(descriptor)
         if not size:
-            _sync_folder(self.folder)
+            sync_folder(self.folder)
 
     def _sync(self, descriptor: int) -> None:
         try:
@@ -359,11 +360,3 @@ def _reserve(descriptor: int, offset: int, length: int) -> None:
         number = ctypes.get_errno()
         if number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG):
             raise OSError(number, os.strerror(number))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
