@@ -25,7 +25,8 @@ from tare.analysis.model import Estimate
 from tare.analysis.numeric.medians import median_estimate
 from tare.base.host import Host, LocalHost, Site
 from tare.drivers.containers import client, engine
-from tare.drivers.images import TAKERS, gather
+from tare.drivers.images.content import gather
+from tare.drivers.images.takers import TAKERS
 from tare.parts.find import find, names
 
 Way = Callable[[], float]

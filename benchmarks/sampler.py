@@ -31,7 +31,7 @@ from tare.base.errors import TareError
 from tare.base.host import LocalHost, Scope
 from tare.drivers.cgroups import tree
 from tare.drivers.containers import engine
-from tare.drivers.images import gather
+from tare.drivers.images.content import gather
 from tare.parts.probes.cgroup import Cgroup
 from tare.parts.probes.cpu import Cpu
 from tare.parts.probes.memory import Disk, Memory

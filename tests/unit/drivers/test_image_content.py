@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tare.base.errors import StudyError
-from tare.drivers import images as image_python
 from tare.drivers.containers.differing import differing
-from tare.drivers.images import Tree, gather, into_folder, libraries, write_folder, write_tar
+from tare.drivers.images.content import ask, gather, libraries
+from tare.drivers.images.takers import into_folder
+from tare.drivers.images.tree import Tree, write_folder, write_tar
 
 PYTHON = str(Path(sys.executable).resolve())
 
@@ -105,7 +106,7 @@ def test_sources_keep_the_time_that_their_byte_code_names():
 
 
 def test_packages_come_with_what_they_require():
-    said = image_python.ask(sys.executable, ["jinja2"])
+    said = ask(sys.executable, ["jinja2"])
 
     assert {"jinja2", "markupsafe"} <= said.packages.keys()
     assert any(path.endswith("markupsafe/__init__.py") for path in said.package_files)
@@ -113,9 +114,9 @@ def test_packages_come_with_what_they_require():
 
 def test_a_package_or_an_interpreter_that_is_not_there_is_refused():
     with pytest.raises(StudyError, match="no-such-package"):
-        image_python.ask(sys.executable, ["no-such-package"])
+        ask(sys.executable, ["no-such-package"])
     with pytest.raises(StudyError, match="no interpreter"):
-        image_python.ask("/no/such/python", [])
+        ask("/no/such/python", [])
 
 
 def test_a_folder_that_is_there_is_not_overwritten(tmp_path):

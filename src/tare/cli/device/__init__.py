@@ -170,7 +170,8 @@ def build(name: str, packages: str, engine: str, python: str, output: Path | Non
     """
     need((engine == "folder") == (output is not None), "`-o DIR` and `--engine folder` go together.")
     from tare.base.text import duration_text, size_text
-    from tare.drivers.images import TAKERS, gather
+    from tare.drivers.images.content import gather
+    from tare.drivers.images.takers import TAKERS
 
     begin_s = time.monotonic()
     with ExitStack() as stack:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -19,7 +17,7 @@ from tare.drivers.containers.client import Client, labels
 from tare.drivers.containers.daemons import serving
 from tare.drivers.containers.oci import SLEEPER
 from tare.drivers.containers.place import TMPFS, Container, ContainerPlace, Root, handed_over
-from tare.drivers.containers.roots import Bind
+from tare.drivers.containers.roots import Bind, csv_line
 from tare.drivers.containers.unpacked import Unpacked, as_changes, packed
 from tare.drivers.nvidia import handed_on
 from tare.drivers.places import Phases
@@ -138,18 +136,12 @@ def own_tmpfs(root: Root) -> dict[str, str]:
 
 
 def mount_options(binds: Iterable[Bind], *options: str) -> list[str]:
-    """Each bind as a line of CSV, so that a path may have a comma in it."""
-    return [f"--mount={_csv(_mount(bind, options))}" for bind in binds]
+    """Each bind as the option that mounts it."""
+    return [f"--mount={csv_line(_mount(bind, options))}" for bind in binds]
 
 
 def _mount(bind: Bind, options: Sequence[str]) -> list[str]:
     return ["type=bind", f"src={bind.source}", f"dst={bind.target}", *([] if bind.writable else ["ro=true"]), *options]
-
-
-def _csv(words: Sequence[str]) -> str:
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(words)
-    return line.getvalue()
 
 
 def imported(client: Client, image: Unpacked) -> str:

@@ -8,6 +8,8 @@ by layers (`tare.drivers.layers`), with the container's own /proc, /sys, /dev, /
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import sys
@@ -33,6 +35,13 @@ class Bind:
     source: str
     target: str
     writable: bool = False
+
+
+def csv_line(words: Sequence[str]) -> str:
+    """The words of a mount as engines and Apptainer read them: a path may have a comma or a quote in it."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(words)
+    return line.getvalue()
 
 
 @dataclass(frozen=True, slots=True)

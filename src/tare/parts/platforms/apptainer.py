@@ -22,7 +22,7 @@ from tare.drivers.cgroups.job import Group, begun, entered, limited_group, may_m
 from tare.drivers.containers import roots
 from tare.drivers.containers.oci import SHELLS_OWN
 from tare.drivers.containers.place import Container, ContainerPlace, Root, handed_over
-from tare.drivers.containers.roots import Bind
+from tare.drivers.containers.roots import Bind, csv_line
 from tare.drivers.containers.unpacked import OF_APPTAINER, is_path, is_sif, unpacked
 from tare.drivers.nvidia import gpu_obstacles, handed_on
 from tare.drivers.places import PATH, Phases
@@ -295,7 +295,5 @@ class _Exec:
 
 
 def _mount(bind: Bind) -> str:
-    """As a line of CSV, so that a path may have a colon or a comma in it."""
     words = ["type=bind", f"source={bind.source}", f"destination={bind.target}", *([] if bind.writable else ["ro"])]
-    quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' if set(word) & set(',"') else word for word in words]
-    return f"--mount={','.join(quoted)}"
+    return f"--mount={csv_line(words)}"

@@ -1,0 +1,1 @@
+"""Images with this device's own software."""
