@@ -71,7 +71,7 @@ def test_it_tells_of_each_device_and_of_all(tmp_path: Path) -> None:
 
     assert said.exit_code == 0
     assert "all devices" in said.output
-    assert "median step: each device among identical devices" in said.output
+    assert "Median step: each device among identical devices" in said.output
     whole = json.loads(told(store, "--json").output)
     assert whole["quantities"][0]["metric"] == "step_s"
     assert [each["device"] for each in whole["quantities"][0]["standings"]] == ["odd", "orin-1", "orin-2", "orin-3"]
