@@ -38,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     Rule(r"^(startup|modules|beside)\.", False, "start-up files, modules and other processes, which `tare why` tries"),
     Rule(r"^place\.accel$", True, "one is emulated: its times say nothing about virtualisation"),
     Rule(r"^file_system\.", False, "another kind of file system; tmpfs is memory, and nothing written reaches a disk"),
+    Rule(r"^mount_options\.", False, "how a file system is mounted; part of what the platform is"),
     Rule(r"^(shm|limits)\.", False, "a limit of the place; it matters to data loader workers and pinned memory"),
     Rule(r"^python\.(debug|shared|optimized|lto)$", True, "another build of Python"),
     Rule(r"seccomp|no_?new_?privs|cap_?(eff|bnd|prm|inh|amb)|apparmor", False, "part of what the platform is"),

@@ -24,6 +24,7 @@ from tare.analysis.parity import (
 from tare.records.model import Record
 
 FINGERPRINT = {
+    "mount_options": {"python": "discard relatime"},
     "kernel": "6.18",
     "libc": "glibc 2.36",
     "libraries": {"libtorch_cpu.so": "5c5f"},
@@ -65,6 +66,7 @@ MATTERS = {
     "cgroup.cpu_quota": 0.5,
 }
 NATURE = {
+    "mount_options.python": "relatime ro",  # of the root that a container gets
     "process.Seccomp": "2",
     "process.CapEff": "00",
     "process.NoNewPrivs": "1",
