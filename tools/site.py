@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -121,12 +122,9 @@ def title_of(file: Path) -> str:
 
 def stage_studies(only: list[str]) -> None:
     """A page for each kept study with its numbers, which the search finds, and its whole report without the library."""
-    rows: list[Kept] = []
-    for pack in sorted((ROOT / "studies-results").glob("*/*.tare")):
-        if only and pack.stem not in only:
-            continue
-        say(f"{pack.parent.name}/{pack.stem}")
-        rows.append(stage_study(pack))
+    packs = sorted((ROOT / "studies-results").glob("*/*.tare"))
+    with ProcessPoolExecutor() as pool:
+        rows = list(pool.map(stage_study, [pack for pack in packs if not only or pack.stem in only]))
     lines = ["| machine | study | question | answer | trials |", "|---|---|---|---|---|"]
     lines += [
         f"| {each.machine} | [{each.study}]({each.machine}/{each.study}.md) | {safe(each.title)} | {safe(each.answer)} "
@@ -142,6 +140,7 @@ def stage_studies(only: list[str]) -> None:
 
 def stage_study(pack: Path) -> Kept:
     machine, study = pack.parent.name, pack.stem
+    say(f"{machine}/{study}")
     with Store.open(pack) as store:
         weighing, records = weigh(store), store.records()
         made_utc = max(record.started_utc for record in records)

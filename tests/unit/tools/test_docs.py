@@ -7,6 +7,7 @@ import runpy
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -17,7 +18,7 @@ REPOSITORY = Path(__file__).parents[3]
 PAGES = [*sorted(REPOSITORY.glob("*.md")), *sorted((REPOSITORY / "docs").rglob("*.md"))]
 _CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
-_YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_YAML = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 
 
 def anchors(page: Path) -> set[str]:
@@ -83,7 +84,7 @@ def test_a_long_sentence_is_found() -> None:
 STUDIES = [
     pytest.param(text, id=f"{page.relative_to(REPOSITORY)}-{number}")
     for page in PAGES
-    for number, text in enumerate(_YAML.findall(page.read_text("utf-8")))
+    for number, text in enumerate(map(dedent, _YAML.findall(page.read_text("utf-8"))))
     if re.search(r"^study:", text, re.MULTILINE) and "..." not in text
 ]
 
