@@ -196,7 +196,9 @@ class DebugVariables(Cause):
 
     def examine(self, slow: Side, quick: Side) -> Suspicion | RuledOut | NotLooked:
         found = suspected_variables(slow, quick, variables("debug_variables"))
-        return found or RuledOut("no variable that switches on checks differs.")
+        return found or RuledOut(
+            "no variable that switches on checks differs (those of a GPU count where one is used)."
+        )
 
 
 class Interconnect(Cause):
