@@ -7,7 +7,7 @@ python tools/planted.py table RESULTS.jsonl [--write]    the table of docs/expla
 A line is counted for the plant that it was made with: after a plant is changed its lines count no longer. Nor does a
 line with a key `superseded`, which names what was mended in tare because of it, or before it was run again.
 
-A run is `tare why --no-layers` on a small program (tests/machine/planted_work.py), as root, on runc or docker. What
+A run is `tare why --layers never` on a small program (tests/machine/planted_work.py), as root, on runc or docker. What
 else the machine does makes no trial invalid (tests/machine/undisturbed.py): the point is to be right on a noisy one.
 """
 
@@ -42,6 +42,8 @@ ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "tests" / "machine" / "planted_work.py"
 sys.path.insert(0, str(WORK.parent))
 from planted_images import PYTHON, python_image  # noqa: E402
+
+from tare.cli.limits import LIMITS  # noqa: E402
 
 TARE = ROOT / "tests" / "machine" / "undisturbed.py"
 PAGE = ROOT / "docs" / "explanation" / "accuracy-and-cost.md"
@@ -218,63 +220,69 @@ def slow_disk(session: Session) -> Iterator[None]:
 
 WEIGHTS_MIB = 48
 COMPUTE, ALLOC, MAP = ("--compute", "12000"), ("--alloc", "800"), ("--map", "12")
-TRACED = ("--inside-env", "PYTHONTRACEMALLOC=1")
-MAPPED = ("--inside-env", "MALLOC_MMAP_THRESHOLD_=4096")
-SMALL_SHM, SHM = ("--shm", "1MiB"), ("--shm", "2")
+TRACED = ("--container-env", "PYTHONTRACEMALLOC=1")
+MAPPED = ("--container-env", "MALLOC_MMAP_THRESHOLD_=4096")
+SMALL_SHM, SHM = ("--limit", "shm=1MiB"), ("--shm", "2")
 CALLS = ("--connect", "{PORT}")
 PLANTS: dict[str, Plant] = {
     # Alone.
-    "quota": Plant(COMPUTE, ("--quota", "0.08"), ("cpu_quota",)),
-    "quota, docker": Plant(COMPUTE, ("--quota", "0.08"), ("cpu_quota",), "docker"),
-    "one core of two": Plant(("--twice", "15000"), ("--cpuset", "{CORE}"), ("cpu_set",)),
+    "quota": Plant(COMPUTE, ("--limit", "cpus=0.08"), ("cpu_quota",)),
+    "quota, docker": Plant(COMPUTE, ("--limit", "cpus=0.08"), ("cpu_quota",), "docker"),
+    "one core of two": Plant(("--twice", "15000"), ("--limit", "cpuset={CORE}"), ("cpu_set",)),
     "threads": Plant(
         ("--pool", "12000"),
-        ("--inside-env", "OMP_NUM_THREADS=64"),
+        ("--container-env", "OMP_NUM_THREADS=64"),
         ("threads",),
-        both=("--env", "OMP_NUM_THREADS=1"),
+        both=("--set", "workload.env.OMP_NUM_THREADS=1"),
     ),
     "CPU dispatch": Plant(  # the kernels of OpenBLAS for an older core
         ("--dot", "2"),
-        ("--inside-env", "OPENBLAS_CORETYPE=THUNDERX"),
+        ("--container-env", "OPENBLAS_CORETYPE=THUNDERX"),
         ("instruction_set",),
-        both=("--env", "OPENBLAS_NUM_THREADS=1"),
+        both=("--set", "workload.env.OPENBLAS_NUM_THREADS=1"),
         machine="aarch64",
     ),
     "CPU dispatch, x86": Plant(
         ("--dot", "2"),
-        ("--inside-env", "OPENBLAS_CORETYPE=Nehalem"),
+        ("--container-env", "OPENBLAS_CORETYPE=Nehalem"),
         ("instruction_set",),
-        both=("--env", "OPENBLAS_NUM_THREADS=1"),
+        both=("--set", "workload.env.OPENBLAS_NUM_THREADS=1"),
         machine="x86_64",
     ),
     "tracemalloc": Plant(ALLOC, TRACED, ("debug_variables",)),
     "tracemalloc, docker": Plant(ALLOC, TRACED, ("debug_variables",), "docker"),
-    "malloc debug": Plant(ALLOC, ("--inside-env", "PYTHONMALLOC=malloc_debug"), ("debug_variables",)),
+    "malloc debug": Plant(ALLOC, ("--container-env", "PYTHONMALLOC=malloc_debug"), ("debug_variables",)),
     "mmap threshold": Plant(MAP, MAPPED, ("allocator",)),
-    "malloc tunables": Plant(MAP, ("--inside-env", "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4096"), ("allocator",)),
+    "malloc tunables": Plant(
+        MAP, ("--container-env", "GLIBC_TUNABLES=glibc.malloc.mmap_threshold=4096"), ("allocator",)
+    ),
     "shm": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), steps=FEW),
     "shm, docker": Plant((*COMPUTE, *SHM), SMALL_SHM, ("shared_memory",), "docker", steps=FEW),
     "network": Plant((*COMPUTE, *CALLS), (), ("network",), around=listening, steps=FEW),
-    "seccomp": Plant(("--calls", "800"), ("--seccomp-profile", "{PROFILE}"), ("seccomp",), around=dead_rules),
-    "memory": Plant(("--read", "{FILE}", "--pages", "60"), ("--memory", "32MiB"), ("memory_limit",), around=large_file),
-    "I/O limit": Plant(
-        ("--read", "{FILE}", "--pages", "8", "--cold"), ("--io-rate", "2MB"), ("io_limit",), around=large_file
+    "seccomp": Plant(
+        ("--calls", "800"), ("--set", "platform.seccomp_profile={PROFILE}"), ("seccomp",), around=dead_rules
     ),
-    "CPU weight": Plant(COMPUTE, ("--cpu-shares", "64"), ("cpu_weight",), around=busy_group),
-    "bytecode": Plant(("--imports", *COMPUTE), ("--inside-env", "PYTHONPYCACHEPREFIX=/nonexistent"), ("bytecode",)),
-    "open files": Plant((*COMPUTE, "--files", "200"), ("--ulimit", "nofile=64"), ("ulimits",)),
+    "memory": Plant(
+        ("--read", "{FILE}", "--pages", "60"), ("--limit", "memory=32MiB"), ("memory_limit",), around=large_file
+    ),
+    "I/O limit": Plant(
+        ("--read", "{FILE}", "--pages", "8", "--cold"), ("--limit", "io_rate=2MB"), ("io_limit",), around=large_file
+    ),
+    "CPU weight": Plant(COMPUTE, ("--limit", "cpu_shares=64"), ("cpu_weight",), around=busy_group),
+    "bytecode": Plant(("--imports", *COMPUTE), ("--container-env", "PYTHONPYCACHEPREFIX=/nonexistent"), ("bytecode",)),
+    "open files": Plant((*COMPUTE, "--files", "200"), ("--limit", "nofile=64"), ("ulimits",)),
     "cache folder": Plant(
         ("--cache", "{CACHE}", *COMPUTE),
-        ("--inside-env", "XDG_CACHE_HOME=/var/tmp/none"),
+        ("--container-env", "XDG_CACHE_HOME=/var/tmp/none"),
         ("caches",),
         around=full_cache,
     ),
     "own variable": Plant(
-        (*COMPUTE, "--mode", "APP_CHECKS"), ("--inside-env", "APP_CHECKS=1"), ("other_variables",), steps=FEW
+        (*COMPUTE, "--mode", "APP_CHECKS"), ("--container-env", "APP_CHECKS=1"), ("other_variables",), steps=FEW
     ),
     "own option": Plant(
         (*COMPUTE, "--sleep", "1"),
-        ("--inside-arg", "--sleep=25"),
+        ("--container-arg", "--sleep=25"),
         ("other_arguments",),
         steps=FEW,
         is_curable=False,
@@ -282,7 +290,7 @@ PLANTS: dict[str, Plant] = {
     "output, docker": Plant(("--print", "1000"), (), ("output",), "docker"),
     "another image": Plant(
         ("--json", "4"),
-        ("--image", "{SLOW}", "--against-image", "{QUICK}", "--reads", "{WORK}"),
+        ("--image", "{SLOW}", "--against-image", "{QUICK}", "--mount", "{WORK}"),
         ("software",),
         around=two_images,
         python=PYTHON,
@@ -290,47 +298,47 @@ PLANTS: dict[str, Plant] = {
     ),
     "cold image": Plant(
         ("--weights", "/opt/weights", *COMPUTE),
-        ("--image", "{IMAGE}", "--reads", "{WORK}"),
+        ("--image", "{IMAGE}", "--mount", "{WORK}"),
         ("cold_layers",),
         around=cold_image,
         python=PYTHON,
         is_curable=False,
     ),
     "temporary files on a slow disk": Plant(
-        (*COMPUTE, "--spill", "3"), ("--inside-env", "TMPDIR={SLOW}"), ("root_files",), around=slow_disk, steps=FEW
+        (*COMPUTE, "--spill", "3"), ("--container-env", "TMPDIR={SLOW}"), ("root_files",), around=slow_disk, steps=FEW
     ),
     "a variable of NCCL": Plant(  # the program looks at it: NCCL itself needs two GPUs
         (*COMPUTE, "--mode", "NCCL_P2P_DISABLE"),
-        ("--inside-env", "NCCL_P2P_DISABLE=1"),
+        ("--container-env", "NCCL_P2P_DISABLE=1"),
         ("interconnect",),
         steps=FEW,
     ),
     "TF32, GPU": Plant(  # `gpu_math` sees what follows of it; the variable is what can be tried
         ("--gpu", "20"),
-        ("--inside-env", "NVIDIA_TF32_OVERRIDE=0"),
+        ("--container-env", "NVIDIA_TF32_OVERRIDE=0"),
         ("debug_variables",),
-        both=("--env", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"),
+        both=("--set", "workload.env.TORCH_ALLOW_TF32_CUBLAS_OVERRIDE=1"),
         machine="gpu",
     ),
     # In pairs.
     "quota + tracemalloc": Plant(
-        ("--compute", "4000", "--alloc", "250"), ("--quota", "0.1", *TRACED), ("cpu_quota", "debug_variables")
+        ("--compute", "4000", "--alloc", "250"), ("--limit", "cpus=0.1", *TRACED), ("cpu_quota", "debug_variables")
     ),
     "tracemalloc + mmap": Plant((*ALLOC, *MAP), (*TRACED, *MAPPED), ("debug_variables", "allocator")),
     "shm + tracemalloc": Plant((*ALLOC, *SHM), (*SMALL_SHM, *TRACED), ("shared_memory", "debug_variables"), steps=FEW),
     "network + mmap": Plant((*MAP, *CALLS), MAPPED, ("network", "allocator"), around=listening, steps=FEW),
     "shm + own variable": Plant(
         (*COMPUTE, *SHM, "--mode", "APP_CHECKS"),
-        (*SMALL_SHM, "--inside-env", "APP_CHECKS=1"),
+        (*SMALL_SHM, "--container-env", "APP_CHECKS=1"),
         ("shared_memory", "other_variables"),
         steps=FEW,
     ),
     # Nothing that costs, though something differs.
     "nothing": Plant(COMPUTE),
     "nothing, docker": Plant(COMPUTE, platform="docker"),
-    "a quota that is not used": Plant(COMPUTE, ("--quota", "2")),
-    "a variable that does nothing": Plant(ALLOC, ("--inside-env", "PYTHONASYNCIODEBUG=1")),
-    "a large shm and a memory limit": Plant(COMPUTE, ("--shm", "64MiB", "--memory", "2GiB")),
+    "a quota that is not used": Plant(COMPUTE, ("--limit", "cpus=2")),
+    "a variable that does nothing": Plant(ALLOC, ("--container-env", "PYTHONASYNCIODEBUG=1")),
+    "a large shm and a memory limit": Plant(COMPUTE, ("--limit", "shm=64MiB", "--limit", "memory=2GiB")),
     # Not in the catalogue.
     "a sleep in the program": Plant((*COMPUTE, "--strange", "sleep"), unknown=True, steps=FEW),
     "a sleep by privileges": Plant((*COMPUTE, "--strange", "privileges"), unknown=True, steps=FEW),
@@ -365,7 +373,8 @@ def one_run(name: str, seed: int) -> dict[str, Any]:
             both = [word.format(**session.words) for word in plant.both]
             work = [word.format(**session.words) for word in plant.work]
             command = [plant.python, str(WORK), str(plant.steps), *work]
-            asked = ["why", "--in", plant.platform, "--no-layers", "--margin", MARGIN, "--json", *given, *both]
+            asked = ["why", "--in", plant.platform, "--layers", "never", "--set", f"compare.margin={MARGIN}"]
+            asked += ["--json", *given, *both]
             done = tare(folder, *asked, "-o", str(folder / "why"), "--", *command)
             if done.returncode != 0:
                 return {**line, "judged": "failed", "error": done.stderr[-800:]}
@@ -422,30 +431,32 @@ def judged(plant: Plant, found: dict[str, Any]) -> dict[str, Any]:
 
 def options_of(cure: str, given: list[str], other: list[str]) -> list[str]:
     """The options of the container after a user has applied this cure: what is printed decides."""
-    made = dict(pairs(given))
-    variables = [value for key, value in pairs(given) if key == "--inside-env"]
+    kept = dict.fromkeys(pairs(given))
+    variables = [value for key, value in kept if key == "--container-env"]
     for name in re.findall(r"-u (\w+)", cure):
         variables = [each for each in variables if not each.startswith(f"{name}=")]
     for name, value in re.findall(r"-e (\w+)=(\S*)", cure):
         variables = [each for each in variables if not each.startswith(f"{name}=")] + [f"{name}={value.rstrip(';')}"]
-    made.pop("--inside-env", None)
-    for printed, option in (
-        ("--cpus", "--quota"), ("--cpuset-cpus", "--cpuset"), ("-m SIZE", "--memory"),
-        ("--cpu-shares", "--cpu-shares"), ("--device-read-bps", "--io-rate"),
-        ("seccomp=unconfined", "--seccomp-profile"),
-    ):  # fmt: skip
-        if printed in cure:
-            made.pop(option, None)
+    cures = (
+        ("--cpus", "cpus"), ("--cpuset-cpus", "cpuset"), ("-m SIZE", "memory"), ("--cpu-shares", "cpu_shares"),
+        ("--device-read-bps", "io_rate"), ("seccomp=unconfined", "platform.seccomp_profile"),
+    )  # fmt: skip
+    gone = {name for printed, name in cures if printed in cure}
+    made = {
+        value.partition("=")[0]: (key, value)
+        for key, value in kept
+        if key != "--container-env" and value.partition("=")[0] not in gone
+    }
     for name, value in re.findall(r"--ulimit (\w+)=(-?\d+)", cure):
-        made["--ulimit"] = f"{name}={value}"
+        made[name] = ("--limit", f"{name}={value}")
     if "--shm-size 8g" in cure:
-        made["--shm"] = "8GiB"
+        made["shm"] = ("--limit", "shm=8GiB")
     if "--network host" in cure:
-        made["--network"] = "host"
+        made["platform.network"] = ("--set", "platform.network=host")
     if "> FILE" in cure:
         variables.append("TARE_OUTPUT=/dev/null")
-    words = [word for pair in made.items() for word in pair]
-    return [*words, *(word for each in variables for word in ("--inside-env", each)), *other]
+    words = [word for pair in made.values() for word in pair]
+    return [*words, *(word for each in variables for word in ("--container-env", each)), *other]
 
 
 def pairs(words: list[str]) -> Iterator[tuple[str, str]]:
@@ -460,20 +471,17 @@ def cured(
     for cause in found["answer"]["causes"]:
         options = options_of(found["suspects"][cause]["cure"], options, [])
     fields: dict[str, Any] = {}
-    names = {"--quota": "quota", "--cpuset": "cpuset", "--memory": "memory", "--shm": "shm", "--network": "network",
-             "--cpu-shares": "cpu_shares", "--io-rate": "io_rate"}  # fmt: skip
     for key, value in pairs(options):
-        if key == "--inside-env":
-            fields.setdefault("env", {})[value.partition("=")[0]] = value.partition("=")[2]
-        elif key == "--ulimit":
-            fields.setdefault("ulimits", {})[value.partition("=")[0]] = int(value.partition("=")[2])
-        elif key in names:
-            fields[names[key]] = value
-        else:
-            fields["seccomp_profile"] = value
+        name, _, text = value.partition("=")
+        if key == "--container-env":
+            fields.setdefault("env", {})[name] = text
+        elif key == "--limit":
+            fields |= LIMITS.convert(value, None, None)
+        elif key == "--set" and name.startswith("platform."):
+            fields[name.partition(".")[2]] = text
     workload: dict[str, Any] = {"argv": command, "cwd": "/"}
     if both:
-        workload["env"] = dict([both[1].split("=", 1)])
+        workload["env"] = dict([both[1].removeprefix("workload.env.").split("=", 1)])
     container = {plant.platform: fields} if fields else plant.platform
     study = {
         "study": "cured", "platform": ["bare", container], "workload": {"command": workload},

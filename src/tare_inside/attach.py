@@ -9,7 +9,7 @@ What that file says in `state`: `started` (Python runs, torch has not come), `wa
 marked; `reason` says why, once the process has ended), `marked` (and `by` what the steps were told), or `gave up` and
 `why`. `stopped` is there if the script was ended before its time (below is how that is asked for).
 
-A script can be ended before its time, as the study wants it (`--steps`, `--minutes`), and as cleanly as its own end.
+A script can be ended before its time, as the study says (`steps`, `minutes`), and as cleanly as its own end.
 
 The variable TARE_ATTACH holds a JSON object; either key may be absent, and without the variable no script is ended:
 

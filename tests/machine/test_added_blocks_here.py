@@ -36,7 +36,7 @@ def test_the_printed_command_adds_blocks_and_the_intervals_pay_for_it(tmp_path: 
     Path("two.yaml").write_text(STUDY)
     first = CliRunner().invoke(tare, ["run", "two.yaml", "-o", "store"])
     assert first.exit_code == 0, first.output
-    (command,) = re.findall(r"^  (tare run store --repeat \d+)$", first.output, re.MULTILINE)
+    (command,) = re.findall(r"^  (tare run store --blocks \d+)$", first.output, re.MULTILINE)
 
     second = CliRunner().invoke(tare, shlex.split(command)[1:])
 
@@ -44,7 +44,7 @@ def test_the_printed_command_adds_blocks_and_the_intervals_pay_for_it(tmp_path: 
     assert blocks(Path("store")) == int(command.split()[-1]) > 3
     long = CliRunner().invoke(tare, ["compare", "-v", "store"])
     assert "Blocks were added after the run had been judged with 3" in " ".join(long.output.split())
-    fewer = CliRunner().invoke(tare, ["run", "store", "--repeat", "3"])
+    fewer = CliRunner().invoke(tare, ["run", "store", "--blocks", "3"])
     assert "has 6 blocks already" in str(fewer.exception)
     again = CliRunner().invoke(tare, ["run", "store"])  # it is what it was made: nothing is left to run
     assert again.exit_code == 0 and "all planned trials are done" in again.output

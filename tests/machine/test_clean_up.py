@@ -273,7 +273,7 @@ def test_root_leaves_what_another_user_left_until_it_is_named(site):
         everything = tare_clean("--json")
         assert [each["uid"] for each in json.loads(everything.stdout)["others"] if each["site"] == site] == [65534]
         assert workdir.is_dir()
-        assert f"of user 65534, left alone: {site}" in tare_clean("--plan").stdout.replace("\n  ", " ")
+        assert f"of user 65534, left alone: {site}" in tare_clean("--dry-run").stdout.replace("\n  ", " ")
 
         assert [each["site"] for each in json.loads(tare_clean("--json", site).stdout)["removed"]] == [site]
         assert not workdir.exists()

@@ -290,7 +290,7 @@ def test_the_status_says_what_a_killed_run_left_and_nothing_once_it_is_put_back(
     killed(board)
     left = json.loads(board.tare("device", "status", "--json").stdout)
     assert {"power_mode", "dvfs", "dirty", "fan"} <= {row["knob"] for row in left["knobs"] if row["changed"]}
-    plan = board.tare("device", "restore", "--plan")
+    plan = board.tare("device", "restore", "--dry-run")
     assert plan.returncode == 0
     assert len(board.moved()) > 5
     assert board.tare("device", "restore").returncode == 0

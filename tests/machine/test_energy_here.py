@@ -71,7 +71,7 @@ def test_a_meter_of_ones_own_gives_energy_and_the_idle_device_its_baseload(tmp_p
     assert cell["figures"]["power_mean_w"]["value"] == pytest.approx(30.0, rel=0.01)
     assert "energy_baseload_j" not in cell["figures"]
 
-    (idle,) = tare("device", "baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"]
+    (idle,) = tare("device", "baseload", "store", "--duration", "10.5s", "--blocks", "1", cwd=tmp_path)["idle"]
     assert idle["power_w"] == pytest.approx(10.0)
     found = tare("show", "energy", "store", cwd=tmp_path)
     figures = {name: figure["value"] for name, figure in found["cells"][0]["figures"].items()}
@@ -79,4 +79,4 @@ def test_a_meter_of_ones_own_gives_energy_and_the_idle_device_its_baseload(tmp_p
     assert figures["energy_baseload_j"] + figures["energy_incremental_j"] == pytest.approx(figures["energy_j"])
     assert figures["energy_step_j"] == pytest.approx(figures["energy_j"] / 207, rel=1e-6), "230 steps, a tenth apart"
     assert (tmp_path / "store-baseload" / "store.json").exists()
-    assert tare("device", "baseload", "store", "--duration", "10.5s", "--repeat", "1", cwd=tmp_path)["idle"] == [idle]
+    assert tare("device", "baseload", "store", "--duration", "10.5s", "--blocks", "1", cwd=tmp_path)["idle"] == [idle]

@@ -79,7 +79,7 @@ def test_bare_metal_runs_without_a_control_group_and_leaves_the_folder_alone(hom
     "name", [pytest.param(name, marks=pytest.mark.machine(name)) for name in ("apptainer", "podman")]
 )
 def test_a_container_without_root_is_weighed_against_bare_metal(name, home):
-    code, text = tare(home, "weigh", "--in", name, "--repeat", "1", "-o", "store", "--", sys.executable, "script.py")
+    code, text = tare(home, "weigh", "--in", name, "--blocks", "1", "-o", "store", "--", sys.executable, "script.py")
 
     found = {record["settings"]["platform"]: record for record in records(home / "work" / "store")}
     assert code == 0, text

@@ -119,7 +119,7 @@ def test_the_container_is_theirs_and_what_runs_already_is_left_alone(
     called(*engine.split(), "run", "--detach", f"--name={MINE}", *waits)
     try:
         before = held(engine, MINE)
-        done = tare("weigh", "--repeat", "1", "-o", "out", "--", *line)
+        done = tare("weigh", "--blocks", "1", "-o", "out", "--", *line)
         assert done.returncode == 0, done.stderr[-3000:]
         assert held(engine, MINE) == before
         assert containers(engine, image) == [before["id"]]
@@ -161,7 +161,10 @@ def test_volumes_of_another_container_are_not_written_to(engine: str, image: str
 @pytest.mark.parametrize(
     ("options", "wrong"),
     [
-        (["--privileged"], "--privileged let the container change this device itself: --allow-privileged"),
+        (
+            ["--privileged"],
+            "--privileged let the container change this device itself: `--set platform.allow_privileged=true`",
+        ),
         (["--pid", "host"], "--pid host let the container change this device itself"),
         (
             ["--cap-add", "SYS_TIME", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"],

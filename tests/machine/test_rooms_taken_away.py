@@ -40,12 +40,12 @@ def test_without_a_room_tare_weighs_explains_and_reports_a_users_program(tmp_pat
     folder.mkdir()
     (folder / "work.py").write_text(PROGRAM)
 
-    run(sources, folder, "weigh", "--in", "runc", "--repeat", "2", "-o", "out", "--", "python3", "work.py")
+    run(sources, folder, "weigh", "--in", "runc", "--blocks", "2", "-o", "out", "--", "python3", "work.py")
     assert "runc" in run(sources, folder, "show", "out")
     assert json.loads(run(sources, folder, "compare", "out", "--json"))["comparisons"]
     run(sources, folder, "report", "out", "-o", "page.html")
     assert "work.py" in (folder / "page.html").read_text()
-    asked = ("why", "--in", "runc", "--quota", "0.5", "--repeat", "2", "-o", "why", "--json")
+    asked = ("why", "--in", "runc", "--limit", "cpus=0.5", "--set", "repeat=2", "-o", "why", "--json")
     explained = json.loads(run(sources, folder, *asked, "--", "python3", "work.py"))
     assert explained["schema_version"] == 1 and len(explained) > 1
     help_text = run(sources, folder, "--help")

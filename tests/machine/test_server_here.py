@@ -36,8 +36,27 @@ def test_a_server_is_weighed_in_one_command(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     words = ["weigh", "--in", "runc"]
-    words += ["--server", f"{sys.executable} app.py {port}", "--port", str(port), "--requests", "requests.txt"]
-    words += ["--count", "40", "--rate", "100/s", "--goal", "10 s", "--repeat", "1", "-o", "store", "--json"]
+    words += [
+        "--server",
+        f"{sys.executable} app.py {port}",
+        "--port",
+        str(port),
+        "--set",
+        "workload.requests=requests.txt",
+    ]
+    words += [
+        "--set",
+        "workload.count=40",
+        "--load",
+        "rate:100/s",
+        "--slo",
+        "10 s",
+        "--blocks",
+        "1",
+        "-o",
+        "store",
+        "--json",
+    ]
     done = warm_tare.run(*words, cwd=tmp_path)
     assert done.stdout, done.stderr
     shown = warm_tare.run("show", "store", "--json", cwd=tmp_path)
@@ -67,7 +86,19 @@ def test_the_sides_take_turns_at_the_rates_around_a_goal_and_the_same_command_re
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
     words = ["weigh", "--in", "runc", "--server", f"{sys.executable} app.py {port}", "--port", str(port)]
-    words += ["--goal", "p90 < 300 ms", "--count", "60", "--warm-up", "10", "--repeat", "1", "-o", "store", "--json"]
+    words += [
+        "--slo",
+        "p90 < 300 ms",
+        "--set",
+        "workload.count=60",
+        "--set",
+        "workload.warm_up=10",
+        "--blocks",
+        "1",
+        "-o",
+        "store",
+        "--json",
+    ]
     done = warm_tare.run(*words, cwd=tmp_path)
     assert done.stdout, done.stderr
     assert done.stderr.count("no 95 % interval") == 1, done.stderr

@@ -84,7 +84,7 @@ DOCKER, RUNC = ([pytest.mark.machine("root", name)] for name in ("docker", "runc
     "platform", [pytest.param("docker", marks=DOCKER), pytest.param("runc", marks=[*RUNC, pytest.mark.deep])]
 )
 def test_weigh_runs_both_sides_on_the_same_software_and_reports(tmp_path, platform):
-    words = ("weigh", "--in", platform, "--repeat", "1", "-o", "store", "--json")
+    words = ("weigh", "--in", platform, "--blocks", "1", "-o", "store", "--json")
     done = fresh_tare(*words, cwd=tmp_path, WITH_REPORT="1", OWN_SAMPLER="1")
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)

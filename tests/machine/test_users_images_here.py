@@ -239,7 +239,7 @@ def test_an_archive_that_is_not_there_is_not_taken_for_a_name_in_a_registry(tmp_
 
 @pytest.mark.machine("root", "busybox", "runc")
 def test_weighing_in_an_image_without_python_is_whole_and_says_what_is_compared(layout, tmp_path):
-    words = ("weigh", "--in", "runc", "--repeat", "1", "--image", layout, "-o", tmp_path / "store")
+    words = ("weigh", "--in", "runc", "--blocks", "1", "--image", layout, "-o", tmp_path / "store")
     done = warm_tare.run(*words, "--", "/app/run", "x", "/etc/passwd", cwd=tmp_path)
 
     assert "the same bytes on both sides" in done.stderr

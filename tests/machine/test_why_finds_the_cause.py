@@ -214,7 +214,7 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
     # A step that mostly sleeps takes about as long on a core that changes its speed.
     work = (sys.executable, str(WORK), "40", "--sleep", "0.03")
 
-    done = tare("why", "--margin", "40%", "--json", "-o", "why", "--", *work, cwd=tmp_path)
+    done = tare("why", "--set", "compare.margin=40%", "--json", "-o", "why", "--", *work, cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
@@ -224,9 +224,9 @@ def test_a_container_that_costs_nothing_is_not_taken_apart(tmp_path: Path) -> No
 
 
 PLANTS = [
-    pytest.param(("--quota", "0.1"), "30", "cpu_quota", "--cpus", id="quota"),
+    pytest.param(("--limit", "cpus=0.1"), "30", "cpu_quota", "--cpus", id="quota"),
     pytest.param(  # a step takes a hundred times as long with it: a few are enough
-        ("--inside-env", "PYTHONTRACEMALLOC=5"),
+        ("--container-env", "PYTHONTRACEMALLOC=5"),
         "5",
         "debug_variables",
         "PYTHONTRACEMALLOC",
@@ -246,7 +246,8 @@ def test_a_planted_cause_is_named_and_its_cure_takes_the_cost_away(
         "--in",
         "runc",
         *planted,
-        "--no-layers",
+        "--layers",
+        "never",
         "--json",
         "-o",
         "why",
@@ -282,7 +283,7 @@ for step in range(30):
 @pytest.mark.alone
 def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(tmp_path: Path) -> None:
     (tmp_path / "pool.py").write_text(POOL)
-    asked = ("why", "--in", "runc", "--inside-arg=--threads=16", "--no-layers", "--json", "-o", "why", "--")
+    asked = ("why", "--in", "runc", "--container-arg=--threads=16", "--layers", "never", "--json", "-o", "why", "--")
     done = warm_tare.run(*asked, sys.executable, "pool.py", "--threads", "1", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
@@ -298,7 +299,7 @@ def test_threads_by_an_option_of_the_command_are_named_and_cured_by_the_option(t
 def test_of_two_images_a_compiled_module_that_one_of_them_lacks_is_named(tmp_path: Path) -> None:
     slow, quick = (python_image(tmp_path / name, lack) for name, lack in (("app-2", "_json"), ("app-1", "")))
     work = Path(__file__).with_name("planted_work.py")
-    asked = ("why", "--in", "runc", "--image", slow, "--against-image", quick, "--reads", work, "--json", "-o", "why")
+    asked = ("why", "--in", "runc", "--image", slow, "--against-image", quick, "--mount", work, "--json", "-o", "why")
     done = warm_tare.run(*map(str, asked), "--", PYTHON, str(work), "60", "--json", "4", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr
@@ -333,7 +334,7 @@ def test_what_tools_planted_plants_is_named(plant: str) -> None:
 @pytest.mark.machine("runc", "root", "tracefs")
 def test_system_calls_stand_beside_each_layer_from_trials_of_their_own(tmp_path: Path) -> None:
     store = str(tmp_path / "why")
-    asked = ("why", "--layers", "--cumulative", "--only", "pids", "--repeat", "1", "--json", "-o", store, "--")
+    asked = ("why", "--layers", "cumulative,pids", "--set", "repeat=1", "--json", "-o", store, "--")
     work = ("dd", "if=/dev/zero", "of=/dev/null", "bs=1", "count=20000", "status=none")
     done = warm_tare.run(*asked, *work, cwd=Path("/"))  # a container has a /tmp of its own
 

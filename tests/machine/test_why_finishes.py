@@ -17,7 +17,7 @@ from tare.trial.device import device_id
 from tare.trial.undo.journal import Journal
 
 WORK = (sys.executable, str(Path(__file__).with_name("planted_work.py")), "8", "--compute", "100000")
-QUOTA = ("--quota", "0.02", "--no-layers")  # far below what is left of a core beside other tests
+QUOTA = ("--limit", "cpus=0.02", "--layers", "never")  # far below what is left of a core beside other tests
 
 
 def pending() -> int:
@@ -69,7 +69,7 @@ def test_stopped_in_the_middle_of_the_proof_it_says_what_is_sure_leaves_nothing_
     told, said = ((tmp_path / name).read_text() for name in ("out", "err"))
     assert "Slower (sure): " in told, told + said
     assert "Suspect (not yet proved): the CPU quota" in told and "Try: --cpus " in told
-    assert "This resumes:\n  tare why --in runc --quota 0.02" in said
+    assert "This resumes:\n  tare why --in runc --limit cpus=0.02" in said
     assert pending() == 0
 
     done = warm_tare.run(*asked, cwd=tmp_path, timeout=600)

@@ -62,7 +62,7 @@ def test_the_option_that_costs_is_named_and_the_printed_line_does_without_its_co
     limits = LIMITS if engine.startswith("podman") else ()
     before = [*engine.split(), "run", "--rm", *limits]
     after = ["--init=false", "-v", f"{work}:/work", "-w", "/work", "--entrypoint", PYTHON, image, "/work/steps.py"]
-    done = tare("why", "--margin", "20%", "-o", "out", "--", *before, *option, *after)
+    done = tare("why", "--set", "compare.margin=20%", "-o", "out", "--", *before, *option, *after)
     assert done.returncode == 0, done.stderr[-3000:]
 
     cause = [line for line in done.stdout.splitlines() if line.startswith("Cause: ") and named in line]
@@ -128,8 +128,20 @@ def test_a_live_service_is_left_alone_and_its_secrets_are_told_nowhere(
         before = held(engine, name), everything(mount)
         assert before[1] == "written\n"
         bare = f"{PYTHON} {tmp_path}/app/serve.py"
-        weighed = tare("weigh", "--repeat", "1", "--bare", bare, "-o", "weighed", "--", *line, image)
-        explained = tare("why", "--repeat", "1", "--json", "--bare", bare, "-o", "explained", "--", *line, image)
+        weighed = tare("weigh", "--blocks", "1", "--set", f"workload.argv={bare}", "-o", "weighed", "--", *line, image)
+        explained = tare(
+            "why",
+            "--set",
+            "repeat=1",
+            "--json",
+            "--set",
+            f"workload.argv={bare}",
+            "-o",
+            "explained",
+            "--",
+            *line,
+            image,
+        )
         checked = tare("doctor", "--image", image)
         assert weighed.returncode == explained.returncode == 0, weighed.stderr[-1500:] + explained.stderr[-1500:]
 
@@ -164,7 +176,7 @@ def test_another_image_in_the_same_line_is_the_other_side(
     called(engine, "import", str(archive), quick)
     try:
         line = [engine, "run", "--rm", "-v", f"{tmp_path}:/in/no/folder/of/the/device:ro", f"--entrypoint={PYTHON}"]
-        done = tare("why", "--margin", "20%", "--against-image", quick, "-o", "out", "--",
+        done = tare("why", "--set", "compare.margin=20%", "--against-image", quick, "-o", "out", "--",
                     *line, slow, "/in/no/folder/of/the/device/steps.py")  # fmt: skip
     finally:
         subprocess.run([engine, "rmi", "--force", slow, quick], capture_output=True, check=False)

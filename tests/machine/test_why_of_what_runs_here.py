@@ -36,10 +36,8 @@ def busy(engine: str, image: str) -> Iterator[str]:
     given = [
         "--cpus",
         "0.03",
-        "--ulimit",
-        "nofile=100:100",
-        "--ulimit",
-        "nproc=4096:4096",
+        "--limit",
+        "nofile=100:100,nproc=4096:4096",
         "-e",
         "HOLDS=85",
         "-e",
@@ -59,8 +57,8 @@ def test_a_container_that_runs_is_looked_at_and_left_as_it_is(
     engine: str, busy: str, tare: Run, tmp_path: Path
 ) -> None:
     before = held(engine, busy)
-    done = tare("why", "--container", busy, "--seconds", "4")
-    as_json = tare("why", "--container", busy, "--seconds", "2", "--json")
+    done = tare("why", "--attach", busy, "--budget", "4")
+    as_json = tare("why", "--attach", busy, "--budget", "2", "--json")
 
     assert held(engine, busy) == before
     assert done.returncode == as_json.returncode == 0, done.stderr[-2000:]
@@ -83,7 +81,7 @@ def test_without_rights_it_says_what_was_not_looked_at_and_the_command_that_look
     as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
     burning = subprocess.Popen([sys.executable, "-c", "while True: sum(range(100_000))"])
     try:
-        argv = [*as_nobody, sys.executable, "-m", "tare", "why", "--pid", str(burning.pid), "--seconds", "1"]
+        argv = [*as_nobody, sys.executable, "-m", "tare", "why", "--attach", str(burning.pid), "--budget", "1"]
         env = {**os.environ, "HOME": "/nonexistent", "TARE_STATE": "/nonexistent"}
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
         assert burning.poll() is None
@@ -95,8 +93,8 @@ def test_without_rights_it_says_what_was_not_looked_at_and_the_command_that_look
     assert done.returncode == 0, done.stderr
     if as_nobody:
         assert (
-            f"Not looked at: variables: only its own user and root may read that: `sudo tare why --pid {burning.pid}`"
-            in told
+            f"Not looked at: variables: only its own user and root may read that: "
+            f"`sudo tare why --attach {burning.pid}`" in told
         )
     assert "Not looked at: throttling, pressure and memory of a group" in told
 

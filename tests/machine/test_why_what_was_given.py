@@ -43,7 +43,7 @@ def tare(folder: Path, *words: str, open_files: int = 512) -> str:
 
 def why(folder: Path, *words: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(
-        tare(folder, "why", "--no-layers", "--json", "--margin", "20%", "-o", "why", *words)
+        tare(folder, "why", "--layers", "never", "--json", "--set", "compare.margin=20%", "-o", "why", *words)
     )
     return found
 
@@ -52,7 +52,7 @@ def why(folder: Path, *words: str) -> dict[str, Any]:
 @pytest.mark.alone
 def test_a_limit_of_open_files_that_is_too_high_is_named_with_the_lower_one(tmp_path: Path) -> None:
     (tmp_path / "closes.py").write_text(CLOSES)
-    found = why(tmp_path, "--in", "runc", "--ulimit", "nofile=20000", "--", sys.executable, "closes.py")
+    found = why(tmp_path, "--in", "runc", "--limit", "nofile=20000", "--", sys.executable, "closes.py")
 
     tried = {each["cause"]: each["outcome"] for each in found["answer"]["tried"]}
     assert tried["ulimits"] == "the cause"

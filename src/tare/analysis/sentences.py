@@ -54,8 +54,8 @@ def noisy(of: Sequence[str] = ()) -> str:
     """What helps against noise; `of`: the levels, where it is not all."""
     which = f" of {'; '.join(of)}" if of else ""
     return (
-        f"the noise of this machine hides the answer{which}: `--cpu-time` judges what it leaves alone. "
-        "See docs/how-to/noisy-machine.md."
+        f"the noise of this machine hides the answer{which}: `--set design.cpu_time=true` judges what "
+        "it leaves alone. See docs/how-to/noisy-machine.md."
     )
 
 
@@ -198,7 +198,7 @@ def in_turns(facts: Sequence[Mapping[str, Any]]) -> list[str]:
     if any(each.get("together") for each in of_turns):
         made.append(
             "the sides of a pair started at the same time, so that their start-up is shown and not judged: with more "
-            "time (`--seconds 300`) they start one after the other."
+            "time (`--budget 5min`) they start one after the other."
         )
     return made
 
@@ -251,7 +251,7 @@ def carried_over(found: Comparison, later: Comparison) -> Ruling:
         "compare.carry-over",
         in_units(
             f"without the first three steps of each turn the mean step is {effect_of(later)}, which is outside the "
-            "interval: one side slows the other's first steps. `--design blocks` runs them apart.",
+            "interval: one side slows the other's first steps. `--set design.runs=blocks` runs them apart.",
             found.unit,
         ),
     )

@@ -279,9 +279,28 @@ def with_blocks(study: Study, folder: Path, blocks: int) -> Study:
     if wanted and wanted.min == wanted.max == blocks:  # resumed: none is added, and nothing is judged a second time
         return study.model_copy(update={"repeat": wanted})
     if ran and blocks <= ran:
-        raise StudyError(f"--repeat {blocks}: {folder} has {count_text(ran, 'block')} already. Name more in all.")
+        raise StudyError(f"--blocks {blocks}: {folder} has {count_text(ran, 'block')} already. Name more in all.")
     judged = tuple(dict.fromkeys((*seen, ran))) if ran else ()  # who was refused before asks again with the same
     return study.model_copy(update={"repeat": Repeat(min=blocks, max=blocks, seen=judged)})
+
+
+def continued(study: Study, folder: Path, blocks: int | None, budget_s: float | None) -> Study:
+    """The study of a store with more blocks: so many in all, or as many as the budget allows."""
+    from tare.records.store import Store
+    from tare.studies.model import ENOUGH_REPEATS, Repeat
+
+    if budget_s is None and blocks is not None:
+        return with_blocks(study, folder, blocks)
+    with Store.open(folder) as store:
+        ran = len({record.block for record in store.records()})
+        seen = Repeat.model_validate(store.study["repeat"]).seen if "repeat" in store.study else ()
+    if blocks is not None and blocks <= ran:
+        raise StudyError(f"--blocks {blocks}: {folder} has {count_text(ran, 'block')} already. Name more in all.")
+    judged = list(dict.fromkeys((*seen, ran))) if ran else []
+    rule: dict[str, Any] = {"min": blocks or max(ran + 1, ENOUGH_REPEATS), "max": blocks or ran + MOST_MORE}
+    rule |= {"within": f"{budget_s:.0f} s", "seen": judged}
+    rule |= {} if blocks else {"until": study.compare.margin / 2}
+    return study.model_copy(update={"repeat": Repeat.model_validate(rule)})
 
 
 def refuse_silent_changes(
@@ -343,7 +362,7 @@ def _refuse(
         raise StudyError(
             f"{', '.join(edited)} in the study differs from what {store.root} was begun with. How a run stops and is "
             "judged is declared before it, and not changed once results are seen: give another folder with -o. "
-            f"`tare run {shlex.quote(str(store.root))} --repeat N` adds blocks to this one, up to N in all."
+            f"`tare run {shlex.quote(str(store.root))} --blocks N` adds blocks to this one, up to N in all."
         )
     if unlike:
         differs = _what_differs(store, planned)
@@ -425,6 +444,7 @@ def await_device(wait_s: float = 0.0) -> None:
         pass
 
 
+MOST_MORE = 200  # blocks that a budget adds
 TYPICAL_SCATTER = 0.02  # between trials of one kind on a quiet machine; a loud one has five times as much
 
 

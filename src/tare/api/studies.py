@@ -6,10 +6,12 @@ import base64
 import importlib
 import io
 import json
+import re
 import secrets
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +24,7 @@ from tare.base.errors import ObstacleError, StudyError, unknown_name
 from tare.base.host import LocalHost
 from tare.base.rulings import Ruling
 from tare.base.text import heard_by, say
+from tare.base.units import parse_seconds
 
 if TYPE_CHECKING:
     from tare.studies.model import Study as Written
@@ -36,36 +39,37 @@ USUAL_S = 90  # a weighing begins no further block past the sixth that would end
 def weigh(
     work: str | Sequence[str] | Callable[..., Any], *, setup: Callable[[], Any] | None = None, calls: int = 100,
     on: str | None = None, image: str | None = None, against_image: str | None = None, margin: float = 0.05,
-    repeat: int | None = None, seconds: int | None = None, steps: int | None = None, minutes: float | None = None,
-    reads: Sequence[str | Path] = (), writes: Sequence[str | Path] = (), env: Mapping[str, str] | None = None,
+    blocks: int | None = None, budget: str | float | None = None, trial_limit: str | None = None,
+    limit: Mapping[str, Any] | None = None, mount: Sequence[str | Path] = (), env: Mapping[str, str] | None = None,
     network: str = "none", store: str | Path | None = None, progress: bool = True,
 ) -> Result:  # fmt: skip
     """Weigh a command, a built-in workload or a callable on bare metal against a container.
 
     `work` is a command line (`"python train.py"`, or a list of words), the name of a built-in workload (`"lenet5"`), or
     a callable: then each trial is a fresh process that calls `setup()` once and `work(what setup gave)` `calls` times.
-    `on` names the platform; where it is left out, the first container that works here is taken. What is left open is as
-    in `tare weigh`. The trials are kept in `store`, by default a new folder below `out`.
+    `on` names the platform; where it is left out, the first container that works here is taken. `limit` holds fields of
+    the container, such as `{"quota": 2, "shm": "64MiB"}`. `budget` ("5min"), `trial_limit` ("200steps") and `mount`
+    ("PATH:rw") are as in `tare weigh`, and so are the defaults. The trials are kept in `store`, by default a new folder
+    below `out`.
 
         result = tare.weigh("python train.py --epochs 1", on="docker")
         result.verdict, result.effect, result.interval
     """
     folder = Path(store) if store is not None else new_folder("weigh")
-    script = Script(
-        tuple(Path(each).resolve() for each in reads), tuple(Path(each).resolve() for each in writes), dict(env or {}),
-        network,
-    )  # fmt: skip
+    script = Script(*mounted([str(each) for each in mount]), dict(env or {}), network)
+    began_s = time.monotonic()
     with ExitStack() as stack:
         stack.enter_context(_progress(progress))
         workload, is_command = _workload(work, setup, calls, script, folder, image)
-        end_early(workload, steps, minutes)
+        end_early(workload, None if trial_limit is None else _parsed("trial_limit", trial_limit, read_limit))
         refuse_no_images(image, against_image)
         chosen = choose_platform(on, stack)
         fetched(chosen, image, against_image)
-        levels, against = sides(chosen, script.platform(), image, against_image, command=is_command)
-        made = weigh_study(
-            workload, levels, against, repeat=repeat, margin=margin, seconds=seconds, design={}
-        )  # fmt: skip
+        container = {**script.platform(), **(limit or {})}
+        levels, against = sides(chosen, container, image, against_image, command=is_command)
+        budget_s = _parsed("budget", budget, parse_seconds) if isinstance(budget, str) else budget
+        left_s = None if budget_s is None else max(1.0, budget_s - (time.monotonic() - began_s))
+        made = weigh_study(workload, levels, against, blocks=blocks, margin=margin, budget_s=left_s)
         run_into(made, study_text(made), folder, progress=progress)
     return Stores([folder]).compare()
 
@@ -238,7 +242,7 @@ class Script:
         away = [name for name in facts["left_out"] if name not in known and not name.startswith("TARE_")]
         fixed = [name for name in facts["fixed"] if name != "TARE_MARKS"]
         if in_image:
-            added = f" and {', '.join(self.env)}" if self.env else "; --env adds others"
+            added = f" and {', '.join(self.env)}" if self.env else "; `--set workload.env.NAME=VALUE` adds others"
             return f"the command gets the image's variables{added}; tare sets {', '.join(fixed)}."
         less = f" but {', '.join(away)}" if away else ""
         return f"the command gets all your variables{less}, on both sides; tare sets {', '.join(fixed)}."
@@ -258,34 +262,44 @@ def names_files_here(words: tuple[str, ...]) -> bool:
 
 
 def weigh_study(
-    work: Mapping[str, Any], levels: list[Any], against: Mapping[str, Any], *, repeat: int | None, margin: float,
-    seconds: int | None, design: Mapping[str, Any], **more: Any,
+    work: Mapping[str, Any], levels: list[Any], against: Mapping[str, Any], *, blocks: int | None, margin: float,
+    budget_s: float | None, more: Mapping[str, Any] | None = None,
 ) -> Written:  # fmt: skip
     """The study that a weighing is: blocks until the interval is narrow, or as many as requested.
 
-    `seconds`: when it ends, whatever it has by then; None: blocks past the sixth end after `USUAL_S`.
+    `budget_s`: when it ends, whatever it has by then; None: blocks past the sixth end after `USUAL_S`. `more`: other
+    fields of the study, which go before those made here.
     """
     from tare.studies.load import from_plain
     from tare.studies.model import ENOUGH_REPEATS, MOST_REPEATS
 
-    limit = {"more_within": f"{USUAL_S} s"} if seconds is None else {"within": f"{seconds} s"}
-    if repeat is None:
+    limit = {"more_within": f"{USUAL_S} s"} if budget_s is None else {"within": f"{budget_s:.0f} s"}
+    if blocks is None:
         rule = {"min": ENOUGH_REPEATS, "max": MOST_REPEATS, "until": margin / 2, **limit}
     else:
-        rule = {"min": repeat, "max": repeat, **({} if seconds is None else limit)}
-    return from_plain(
-        {
-            "study": "weigh",
-            "platform": levels,
-            "workload": work,
-            "repeat": rule,
-            "design": design,
-            "compare": {**against, "margin": margin},
-            "rehearse": True,
-            **more,
-        },
-        "tare weigh",
-    )
+        rule = {"min": blocks, "max": blocks, **({} if budget_s is None else limit)}
+    plain = {
+        "study": "weigh",
+        "platform": levels,
+        "workload": work,
+        "repeat": rule,
+        "compare": {**against, "margin": margin},
+        "rehearse": True,
+    }
+    return from_plain(merged(plain, more or {}), "tare weigh")
+
+
+def merged(fields: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, with mappings in mappings; `more` wins.
+
+    >>> merged({"repeat": 3, "compare": {"by": "platform"}}, {"compare": {"margin": 0.02}})
+    {'repeat': 3, 'compare': {'by': 'platform', 'margin': 0.02}}
+    """
+    made = dict(fields)
+    for name, value in more.items():
+        both = isinstance(value, Mapping) and isinstance(made.get(name), Mapping)
+        made[name] = merged(made[name], value) if both else value
+    return made
 
 
 def sides(
@@ -311,13 +325,52 @@ def new_folder(verb: str) -> Path:
     return Path("out") / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
-def end_early(work: dict[str, Any], steps: int | None, minutes: float | None) -> None:
+def read_limit(text: str) -> dict[str, float]:
+    """Where each trial ends: `200steps` or `3min`, as fields of a command.
+
+    >>> read_limit("200 steps"), read_limit("90 s")
+    ({'steps': 200}, {'minutes': 1.5})
+    """
+    if found := re.fullmatch(r"\s*(\d+)\s*steps?\s*", text):
+        if int(found[1]) < 1:
+            raise ValueError(f"{text} leaves nothing; it must be more than zero")
+        return {"steps": int(found[1])}
+    try:
+        seconds = parse_seconds(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither a number of steps (200steps) nor a time (3min)") from None
+    if seconds <= 0:
+        raise ValueError(f"{text} leaves nothing; it must be more than zero")
+    return {"minutes": seconds / 60}
+
+
+def _parsed(name: str, text: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise StudyError(f"{name}: {error}.") from None
+
+
+def end_early(work: dict[str, Any], ends: Mapping[str, float] | None) -> None:
     """The workload, ended after so many steps or minutes where that is asked for."""
-    bounds = {name: value for name, value in (("steps", steps), ("minutes", minutes)) if value is not None}
-    if bounds and "command" not in work:
-        raise StudyError("--steps and --minutes are for a command after --.")
-    if bounds:
-        work["command"] |= bounds
+    if ends and "command" not in work:
+        raise StudyError("--trial-limit is for a command after --.")
+    if ends:
+        work["command"] |= ends
+
+
+def mounted(mounts: Iterable[str]) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """What is read and what is written, of `PATH` and `PATH:rw`."""
+    found: dict[str, list[Path]] = {"ro": [], "rw": []}
+    for text in mounts:
+        path, mode = (text[:-3], text[-2:]) if text.endswith((":rw", ":ro")) else (text, "ro")
+        place = Path(path).expanduser().resolve()
+        if not place.exists():
+            raise StudyError(f"--mount {text}: there is no file or folder {path}.")
+        if mode == "rw" and place == Path("/"):
+            raise StudyError(f"--mount {text}: the command would write to the whole device; name its folders.")
+        found[mode].append(place)
+    return tuple(found["ro"]), tuple(found["rw"])
 
 
 def fetched(platform: str, *images: str | None) -> None:

@@ -19,6 +19,7 @@ from tare.cli.scaffold import (
     TIME,
     Result,
     Verbs,
+    columns_option,
     group_option,
     need,
     order_option,
@@ -114,10 +115,11 @@ def _compared_elsewhere(ctx: click.Context, param: click.Parameter, value: str |
 @command.command("predict")
 @reads_source(doing=None)
 @click.option("--features", type=NAMES, required=True, help="What makes a mode, such as gpu_mhz,cores.")
-@click.option("--time", "time", required=True, metavar="COLUMN", help="The time of a step or an epoch.")
-@click.option("--energy", metavar="COLUMN",
-              help="The energy of the same step or epoch.  [default: by its usual name, if any]")  # fmt: skip
-@click.option("--power", metavar="COLUMN", help="Its mean power; stands in for --energy, or names the unit.")
+@columns_option(
+    "time", "energy", "power",
+    help_text="Which column has the time of a step or an epoch (required), its energy, its mean power; power also "
+    "stands in for energy.  [default: energy by its usual name]",
+)  # fmt: skip
 @group_option
 @click.option("--measured", type=click.IntRange(2), metavar="K", help="Take only K modes, chosen by us, as measured.")
 @click.option("--method", type=click.Choice(["tare", "linear", "all"]), default="tare", show_default=True)
@@ -130,9 +132,7 @@ def _compared_elsewhere(ctx: click.Context, param: click.Parameter, value: str |
 def predict(
     source: Path,
     features: tuple[str, ...],
-    time: str,
-    energy: str | None,
-    power: str | None,
+    columns: dict[str, str],
     group: str | None,
     measured: int | None,
     method: str,
@@ -145,7 +145,7 @@ def predict(
     Rows without time and energy are predicted; where there are none, every combination of the features' levels.
     Where no energy was measured, time alone is predicted, and a note says so.
 
-    tare choose predict modes.csv --features gpu_mhz,cores --time ms --energy joules --group model --measured 8
+    tare choose predict modes.csv --features gpu_mhz,cores --columns time=ms,energy=joules --group model --measured 8
 
     --overhead bare: what each other platform costs over bare metal by the features (such as cores), with the error of
     modes that were left out. --json: {"overheads": [{"job", "level", "against", "form", "coefficients", "modes",
@@ -157,11 +157,14 @@ def predict(
     """
     from tare.analysis.choose.modes import Columns, read_modes
 
+    need("time" in columns, "--columns time=COLUMN names the time of a step or an epoch.")
     if against is not None:
-        other = measured is not None or method != "tare" or energy is not None or power is not None
-        need(not other, "--overhead takes --features, --time, --group and --at; its error is always reported.")
-        return _overhead(source, features, time, against, group, [_mode(each, features) for each in at])
-    table = read_modes(source, Columns(features, time, energy, power, group))
+        other = measured is not None or method != "tare" or len(columns) > 1
+        need(
+            not other, "--overhead takes --features, --columns time=..., --group and --at; it always reports its error."
+        )
+        return _overhead(source, features, columns["time"], against, group, [_mode(each, features) for each in at])
+    table = read_modes(source, Columns(features, columns["time"], columns.get("energy"), columns.get("power"), group))
     return _predict(table, method, measured, [_mode(each, features) for each in at], count_next)
 
 
@@ -226,9 +229,9 @@ def _mode(written: str, features: tuple[str, ...]) -> dict[str, float]:
     "--samples", type=click.FloatRange(min=0, min_open=True), help="The job sees so many; steps follow from batch."
 )
 @click.option("--price", help="Per hour: a number, or the column that has it. Makes a cost of a time.")
-@click.option("--time", "time_column", help="The column with the time.  [default: by its name]")
-@click.option("--energy", "energy_column", help="The column with the energy.  [default: by its name]")
-@click.option("--power", "power_column", help="The column with the power.  [default: by its name, or energy / time]")
+@columns_option(
+    "time", "energy", "power", help_text="Which column has which.  [default: by their names; power from energy / time]"
+)
 @settings_option
 @group_option
 @order_option
@@ -249,9 +252,7 @@ def recommend(
     epochs: float | None,
     samples: float | None,
     price: str | None,
-    time_column: str | None,
-    energy_column: str | None,
-    power_column: str | None,
+    columns: dict[str, str],
     settings: tuple[str, ...] | None,
     group: str | None,
     order: str | None,
@@ -286,8 +287,6 @@ def recommend(
 
     limits = _limits(deadline, power_cap, energy_budget, at_most)
     known = columns_of(source)
-    named = {"time": time_column, "energy": energy_column, "power": power_column}
-    columns = {word: column for word, column in named.items() if column is not None}
     of_job = any(each is not None for each in (steps, epochs, samples)) or any(
         limit.figure in ("time", "energy") for limit in limits
     )

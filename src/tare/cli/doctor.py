@@ -95,7 +95,7 @@ def _check_image(fields: dict[str, Any], as_json: bool) -> None:
     from tare_inside import fingerprint
 
     host = LocalHost()
-    refuse_wrong("docker", fields, {"command": ["true"]}, None)
+    refuse_wrong("docker", fields, {"command": ["true"]})
     part: Any = find("platforms", "docker").model_validate(fields)
     with needs_of(["docker"]):
         if obstacles := part.obstacles(host):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tare.api.studies import merged
 from tare.base.errors import unknown_name
 from tare.cli.scaffold import Option
 
@@ -52,7 +53,18 @@ class LimitsOption(click.ParamType):  # type: ignore[type-arg]  # generic only s
             self.fail(f"{name}={text}: write a number", param, ctx)
 
 
+LIMITS = LimitsOption()
+
+
+def _together(given: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for each in given:
+        fields = merged(fields, each)
+    return fields
+
+
 limit_option: Option = click.option(
-    "--limit", "limits", type=LimitsOption(), default={}, show_default=False, metavar="NAME=VALUE,...",
+    "--limit", "limits", type=LIMITS, multiple=True, callback=lambda ctx, param, given: _together(given),
+    metavar="NAME=VALUE,...",
     help=f"Limits of the container, like cpus=1,shm=64MiB. Names: {', '.join((*FIELDS, *ULIMITS))}.",
 )  # fmt: skip

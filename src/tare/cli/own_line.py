@@ -14,6 +14,7 @@ from tare.base.errors import StudyError
 from tare.base.host import LocalHost
 from tare.base.secrets import masked_words
 from tare.cli.command_line import refuse_no_program, words_of
+from tare.cli.fields import Fields
 from tare.cli.scaffold import Option, as_one, need, say
 from tare.drivers.containers.line import Flag, Line, is_line
 
@@ -23,45 +24,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Allowed:
-    """What its options say."""
+class Described:
+    """The file that describes the container, of which the words name one."""
 
-    bare: str | None  # what bare metal runs instead
     compose: Path | None
     pod: Path | None
-    fields: Mapping[str, bool]  # of the platform `own`
 
     @property
-    def has_file(self) -> bool:
-        """Whether a file describes the container, of which the words name one."""
+    def is_given(self) -> bool:
         return self.compose is not None or self.pod is not None
 
-    def refuse_without_line(self, words: tuple[str, ...]) -> None:
-        given = ["bare"] if self.bare else []
-        given += [name for name, is_given in self.fields.items() if is_given]
-        need(
-            not given or self.has_file or is_line(words),
-            f"--{(given or [''])[0].replace('_', '-')} is about a `docker run` or `podman run` line after --.",
-        )
 
-
-def _allowed(bare: str | None, compose: Path | None, pod: Path | None, **fields: bool) -> Allowed:
+def _described_by(compose: Path | None, pod: Path | None) -> Described:
     need(compose is None or pod is None, "give either --compose or --pod, not both.")
-    return Allowed(bare, compose, pod, fields)
+    return Described(compose, pod)
 
 
-line_options: Option = as_one(
-    "allowed", _allowed,
+NO_FILE = Described(None, None)
+described_options: Option = as_one(
+    "described", _described_by,
     click.option("--compose", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False),
                  help="The container is SERVICE of this compose file: --compose compose.yaml SERVICE."),
     click.option("--pod", metavar="FILE", type=click.Path(path_type=Path, exists=True, dir_okay=False),
                  help="The container is the first of this pod, or CONTAINER: --pod pod.yaml [CONTAINER]."),
-    click.option("--bare", metavar="COMMAND", help="What bare metal runs instead of a `docker run` line's command."),
-    click.option("--allow-network", is_flag=True, help="The line's own network, which may lead outside; else none."),
-    click.option("--real-volumes", is_flag=True,
-                 help="The line's volumes are written to for real; else a copy of them in each trial."),
-    click.option("--allow-privileged", is_flag=True,
-                 help="Run a line that can change this device: --privileged, --pid host, --device, --cap-add..."),
 )  # fmt: skip
 
 
@@ -84,19 +69,19 @@ class Taken:
 
 
 def taken(
-    words: tuple[str, ...], allowed: Allowed, given: Mapping[str, object], end_early: Callable[[dict[str, Any]], None],
-    against: str | None = None,
+    words: tuple[str, ...], fields: Fields, given: Mapping[str, object], end_early: Callable[[dict[str, Any]], None],
+    against: str | None = None, described: Described = NO_FILE,
 ) -> Taken | None:  # fmt: skip
     """The line after `--`, if it is one; says how it is run, what of it is not honoured, and what bare metal runs.
 
-    `given`: other options about the container, which the line itself says; `end_early` puts into a workload where it
-    ends; `against`: another image, whose container is the other side.
+    `fields`: of the platform `own` and of the workload, by --set; `given`: options about a container of tare's own,
+    which the line itself has; `end_early` puts into a workload where it ends; `against`: another image, whose container
+    is the other side.
     """
     from tare.drivers.containers import own
-    from tare.parts.platforms.own import Own, read
+    from tare.parts.platforms.own import read
 
-    allowed.refuse_without_line(words)
-    if not (allowed.has_file or is_line(words)):
+    if not (described.is_given or is_line(words)):
         return None
     wrong = next((name for name, value in given.items() if value), None)
     need(
@@ -104,10 +89,10 @@ def taken(
         f"{wrong} is for a container that tare makes: write it into your line as the engine has it.",
     )
     host = LocalHost()
-    spec, joins = (None, "") if not allowed.has_file else _described(host, allowed, words)
+    spec, joins = (None, "") if not described.is_given else _described(host, described, fields.platform, words)
     text = shlex.join(words if spec is None else spec.main.words)
     line = read(text)
-    part = Own(line=text, joins=joins or None, **allowed.fields)
+    part = _own(text, {**({"joins": joins} if joins else {}), **fields.platform})
     own.refuse_remote(host, line)
     seen = own.look_at(host, line, part.allowed)
     if refused := own.refusals(line, seen, part.allowed):
@@ -115,35 +100,37 @@ def taken(
     variables = {
         name: seen.env[name] for flag in line.flags if (name := flag.setting) in seen.env and flag.name == "--env"
     }
-    fields = {"line": text, **{name: True for name, is_given in allowed.fields.items() if is_given}}
-    fields |= {"joins": joins} if joins else {}
-    file = str(allowed.compose or allowed.pod or "")
-    fields |= {"env": variables} if variables else {}
+    its = {"line": text, **({"joins": joins} if joins else {}), **fields.platform}
+    its |= {"env": variables} if variables else {}
+    file = str(described.compose or described.pod or "")
     of_image = own.variables_of_image(host, line)
     say(f"container: {line.shown()}")
-    _say_what_differs(line, part, seen, allowed)
+    _say_what_differs(line, part, seen)
     if against is not None:
         other = replace(line, image=against)
         own.look_at(host, other, part.allowed)  # it is there, and takes these options
         say(f"against it: the same line with {against}.")
         work = _work(end_early, argv=list(seen.argv), in_image=True)
-        other_side = {**fields, "line": shlex.join(other.words())}
-        return Taken(line, fields, work, of_image, other_side, spec.main.keys if spec else {}, file)
-    command, folder = _on_bare_metal(seen, allowed.bare)
-    work, runs = _work(end_early, argv=command, cwd=folder, plain=True), shlex.join(masked_words(command))
+        other_side = {**its, "line": shlex.join(other.words())}
+        return Taken(line, its, work, of_image, other_side, spec.main.keys if spec else {}, file)
+    command, folder = _on_bare_metal(seen, fields.workload.pop("argv", None))
+    work = fields.on(_work(end_early, argv=command, cwd=folder, plain=True))
+    runs = shlex.join(masked_words(command))
     try:
         refuse_no_program(work)
     except StudyError as error:
         raise StudyError(
             f"bare metal cannot run `{runs}`, the command of this line's image: {str(error).splitlines()[0]}\n"
-            "--bare COMMAND names what runs on this device instead; --image A --against-image B compares two images. "
-            "Nothing was run."
+            "`--set workload.argv=COMMAND` names what runs on this device instead; --image A --against-image B "
+            "compares two images. Nothing was run."
         ) from None
     say(f"bare metal: `{runs}` in {folder}")
-    return Taken(line, fields, work, of_image, None, spec.main.keys if spec else {}, file)
+    return Taken(line, its, work, of_image, None, spec.main.keys if spec else {}, file)
 
 
-def _described(host: LocalHost, allowed: Allowed, words: tuple[str, ...]) -> tuple[Spec, str]:
+def _described(
+    host: LocalHost, described: Described, fields: Mapping[str, Any], words: tuple[str, ...]
+) -> tuple[Spec, str]:
     """What the file says of the container, and the network of those beside it, which run until the verb ends."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
@@ -151,18 +138,18 @@ def _described(host: LocalHost, allowed: Allowed, words: tuple[str, ...]) -> tup
     from tare.drivers.containers import beside, specs
     from tare.parts.platforms.own import allowed_by
 
-    need(len(words) == 1 or (not words and allowed.compose is None),
+    need(len(words) == 1 or (not words and described.compose is None),
          "name one service of the compose file, or at most one container of the pod, behind the options.")  # fmt: skip
-    if allowed.compose is not None:
-        config = specs.configured(host, allowed.compose)
-        name = beside.name_of(f"{allowed.compose.resolve()} {words[0]}")
+    if described.compose is not None:
+        config = specs.configured(host, described.compose)
+        name = beside.name_of(f"{described.compose.resolve()} {words[0]}")
         spec = specs.compose(
             config, words[0], lambda volume: host.run(["docker", "volume", "inspect", volume]).code == 0
         )
         for member in (spec.main, *spec.beside):
             _refuse_unbuilt(host, config["services"][member.name], member)
     else:
-        file = allowed.pod
+        file = described.pod
         assert file is not None
         name = beside.name_of(f"{file.resolve()} {' '.join(words)}")
         try:
@@ -175,7 +162,7 @@ def _described(host: LocalHost, allowed: Allowed, words: tuple[str, ...]) -> tup
             say(f"  not honoured of {member.name}: {', '.join(member.left_out)}.")
     if spec.not_looked:
         say(f"  not looked at: {'; '.join(spec.not_looked)}.")
-    running = beside.started(host, spec, name, allowed_by(allowed.fields), say)
+    running = beside.started(host, spec, name, allowed_by(fields), say)
     return spec, click.get_current_context().with_resource(running)
 
 
@@ -189,23 +176,41 @@ def _refuse_unbuilt(host: LocalHost, service: Mapping[str, Any], member: Member)
         )
 
 
+def _own(line: str, fields: Mapping[str, Any]) -> Any:
+    from pydantic import ValidationError
+
+    from tare.parts.platforms.own import Own
+    from tare.studies.load import from_plain
+
+    try:
+        return Own(line=line, **fields)
+    except ValidationError:
+        plain = {
+            "study": "line",
+            "platform": [{"own": {"line": line, **fields}}],
+            "workload": {"command": {"argv": "true"}},
+        }
+        from_plain(plain, "tare")  # says it in words
+        raise
+
+
 def _work(end_early: Callable[[dict[str, Any]], None], **command: Any) -> dict[str, Any]:
     work: dict[str, Any] = {"command": command}
     end_early(work)
     return work
 
 
-def _say_what_differs(line: Line, part: Any, seen: Any, allowed: Allowed) -> None:
+def _say_what_differs(line: Line, part: Any, seen: Any) -> None:
     """What of the line is not honoured, and what could be."""
     from tare.parts.platforms.own import not_honoured
 
     if away := not_honoured(line, part.fields()):
         shown = " ".join(word for flag in away for word in flag.shown())
         say(f"  not honoured: {shown} (the container has a name of its own, no port and no terminal).")
-    if not allowed.fields["allow_network"]:
-        say("  its network is `none`: --allow-network gives it the line's own.")
-    if not allowed.fields["real_volumes"] and any(mount.writable for mount in seen.mounts):
-        say("  each trial writes to a copy of its volumes: --real-volumes lets it write to them.")
+    if not part.allow_network:
+        say("  its network is `none`: --set platform.allow_network=true gives it the line's own.")
+    if not part.real_volumes and any(mount.writable for mount in seen.mounts):
+        say("  each trial writes to a copy of its volumes: --set platform.real_volumes=true lets it write to them.")
 
 
 def cured(taken: Taken, held: Mapping[str, Suspicion], causes: Sequence[str]) -> dict[str, str]:
@@ -263,11 +268,11 @@ def _shown_value(flag: Flag) -> str:
     return " ".join(flag.shown()).partition("=")[2] or flag.value
 
 
-def _on_bare_metal(seen: Any, bare: str | None) -> tuple[list[str], str]:
+def _on_bare_metal(seen: Any, bare: Any) -> tuple[list[str], str]:
     """The container's command with the device's files in place of what is mounted inside, and its folder."""
     inside = seen.on_device(seen.folder)
     folder = inside if inside != seen.folder else str(Path.cwd())
     if bare is not None:
-        return words_of(bare, "--bare"), folder
+        return words_of(bare, "workload.argv") if isinstance(bare, str) else list(map(str, bare)), folder
     words = [seen.on_device(word) if word.startswith("/") else word for word in seen.argv]
     return words, folder

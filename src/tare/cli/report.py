@@ -19,6 +19,7 @@ from tare.cli.retired import renewed
 from tare.cli.scaffold import (
     JSON_VERSION,
     STORE,
+    QuantityOption,
     Verb,
     color,
     comparing,
@@ -48,6 +49,25 @@ FORMATS = {"html": "report.html", "md": "report.md", "csv": "trials.csv", "parqu
            "openmetrics": "tare.prom", "mlflow": "mlruns", "wandb": "wandb-runs"}  # fmt: skip
 TRACKERS = ("mlflow", "wandb")  # these are folders
 DRAWN = ("svg", "pdf", "png")
+USUAL_MM = 162  # of a figure
+_IN_COLUMNS = {"column": 1, "page": 2}  # of a paper of two columns
+
+
+def _width(text: str) -> float | str:
+    """Millimetres, or the name of a width.
+
+    >>> _width("column"), _width("100mm")
+    ('column', 100.0)
+    """
+    if text in _IN_COLUMNS:
+        return text
+    try:
+        width_mm = float(text.removesuffix("mm"))
+    except ValueError:
+        width_mm = 0.0
+    if not 40 <= width_mm <= 400:
+        raise ValueError(f"{text!r} is neither 40 to 400 (millimetres) nor `column` or `page`")
+    return width_mm
 
 
 @click.command("report", cls=Verb)
@@ -65,17 +85,15 @@ DRAWN = ("svg", "pdf", "png")
 @click.option("--figures", is_flag=True, help="List the figures of the report.")
 @click.option("--figure", metavar="NAME", help="Write only this figure, to the file of -o: .pdf, .svg or .png.")
 @click.option(
-    "--width", "width_mm", type=click.FloatRange(40, 400), help="Width of the figure in millimetres; else 162.",
-)  # fmt: skip
-@click.option(
-    "--columns", type=click.IntRange(1, 2),
-    help="For a paper of two columns, in one of them (84 mm) or across both (174 mm): a figure, or the table of latex.",
+    "--width", "wide", type=QuantityOption("width", _width), metavar="WIDTH",
+    help="Of a figure: millimetres, or `column` (84) or `page` (174) of a paper of two columns; `page` also of the "
+    "table of latex.  [default: 162]",
 )  # fmt: skip
 @comparing
 @json_option
 def command(
     store: Path, output: Path | None, kind: str | None, figures: bool, figure: str | None,
-    width_mm: float | None, columns: int | None, as_json: bool, **asked: Any,
+    wide: float | str | None, as_json: bool, **asked: Any,
 ) -> None:  # fmt: skip
     """Write the findings of STORE as one self-contained HTML file that opens offline, or as --format says.
 
@@ -88,7 +106,6 @@ def command(
     """
     need(not (as_json and kind not in (None, "json")), "give either --json or --format, not both.")
     need(figure is None or output is not None, "--figure needs -o FILE.pdf, .svg or .png.")
-    need(width_mm is None or columns is None, "give either --width or --columns, not both.")
     is_folder = output is not None and str(output) != "-" and output.is_dir()
     need(not is_folder or kind in TRACKERS, f"-o: {output} is a folder; name a file.")
     need(str(output) != "-" or kind not in TRACKERS, f"{kind} is a folder; name it with -o.")
@@ -106,7 +123,7 @@ def command(
             # In the store's folder; of a pack, beside it under its name.
             its = store.with_name(f"{store.stem}-{FORMATS[kind]}") if is_pack(store) else store / FORMATS[kind]
             output = output or (Path("-") if as_json else its)
-            _write(opened, kind, output, asked, columns or 1)
+            _write(opened, kind, output, asked, 2 if wide == "page" else 1)
             found = None
         else:
             from tare.report.html import page
@@ -126,7 +143,8 @@ def command(
 
     if figure not in found:
         raise StudyError(f"{store}: {unknown_name('figure', figure, list(found))}")
-    draw(found[figure], output, (width_mm or COLUMNS_MM.get(columns or 0) or 162) / 25.4 * 72)
+    width_mm = COLUMNS_MM[_IN_COLUMNS[wide]] if isinstance(wide, str) else wide or USUAL_MM
+    draw(found[figure], output, width_mm / 25.4 * 72)
     say(found[figure].reading)
 
 
@@ -301,8 +319,8 @@ def finish(folder: Path, outcome: Outcome, as_json: bool, again: str, *, retried
     if nothing and any(each.code == "figure.beyond-rates" for left in weighing.left_out for each in left.reasons):
         say(
             "in too many blocks of a side the goal is met, or missed, at all of its rates, so nothing is compared.\n"
-            "The same `tare weigh --goal` with another folder (-o) searches for the rates anew: best while little else "
-            "runs here, and with a higher --count. A study of your own must list rates on both sides of the goal."
+            "The same `tare weigh --slo` with another folder (-o) searches for the rates anew: best while little else "
+            "runs here, and with a higher workload.count. A study of your own must list rates on both sides of it."
         )
         raise SystemExit(1)
     if nothing:

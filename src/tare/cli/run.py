@@ -365,7 +365,9 @@ class _StudyVerb(Verb):
     "--retry-failed", is_flag=True, help="Repeat trials that failed, ran out of time or of memory, or were invalid."
 )
 @click.option(
-    "--repeat", type=click.IntRange(1, 1000), help="So many blocks in all. What has been judged pays for a second look."
+    "--blocks",
+    type=click.IntRange(1, 1000),
+    help="How many blocks in all. Intervals are wider after a second look at a store.",
 )
 @trust_option
 @click.option(
@@ -377,12 +379,12 @@ class _StudyVerb(Verb):
 @json_option
 def command(
     study: Path, output: Path | None, scale: str | None, python: str | None, accept_changes: bool, retry_failed: bool,
-    repeat: int | None, trust: bool, ignore_managers: bool, verbose: bool, wait_s: float | None, as_json: bool,
+    blocks: int | None, trust: bool, ignore_managers: bool, verbose: bool, wait_s: float | None, as_json: bool,
     **fleet: Any,
 ) -> None:  # fmt: skip
     """Run or resume STUDY, a file or a built-in name: a second run continues where the first one stopped.
 
-    A store in the place of STUDY is continued; with --repeat it gets more blocks: tare run out/weigh-1 --repeat 20
+    A store in the place of STUDY is continued; with --blocks it gets more blocks: tare run out/weigh-1 --blocks 20
 
     The exit code is 0 if every cell has usable trials, even if some trials are not (the last line shows how many); 1 if
     a trial failed, or a cell has no usable trial; 130 if it was interrupted.
@@ -394,17 +396,17 @@ def command(
     need(over is None or python is None, "--python is for this device: for others set `python` in the inventory.")
     need(over is None or wait_s is None, "--wait is for this device: on others each trial waits for its turn.")
     need(over is None or not verbose, "--verbose is for this device: what trials on others print is in the store.")
-    need(over is None or repeat is None, "--repeat is for this device: for others set `repeat` in the study.")
+    need(over is None or blocks is None, "--blocks is for this device: for others set `repeat` in the study.")
     if (study / STORE_FILE).is_file():
         output, study = output or study, study / STUDY_FILE
     loaded = load_study(study, trust, scale, python)
     folder = output or folder_of(loaded)
-    adding = repeat is not None
-    if repeat is not None:
-        loaded = with_blocks(loaded, folder, repeat)
+    adding = blocks is not None
+    if blocks is not None:
+        loaded = with_blocks(loaded, folder, blocks)
     # With an interpreter from the command line the file is not what is run: the study itself says which it was.
     text = study_text(loaded) if python or adding else study_path(study).read_text(encoding="utf-8-sig")
-    said_again = (("scale", scale), ("python", python), ("repeat", repeat and str(repeat)))
+    said_again = (("scale", scale), ("python", python), ("blocks", blocks and str(blocks)))
     words = "".join(f" --{name} {shlex.quote(said)}" for name, said in said_again if said)
     if over is not None:
         wanted = Wanted(loaded, text, str(study), folder, accept_changes, retry_failed, ignore_managers)

@@ -29,6 +29,7 @@ from tare.base.errors import StoreError, StudyError, damage_named, near_names, u
 from tare.base.rulings import Ruling
 from tare.base.text import say as say
 from tare.base.units import parse_quantity, parse_share
+from tare.cli.retired import option_now
 
 if TYPE_CHECKING:
     from tare.analysis.model import Weighing
@@ -163,6 +164,39 @@ order_option: Option = click.option(
     "--order", metavar="COLUMN", help="Of a table: the column with the time or number of each run, or `shuffled`. "
     "Runs that it cannot order go by row.  [default: the order of the rows]",
 )  # fmt: skip
+
+
+class ColumnsOption(click.ParamType):  # type: ignore[type-arg]
+    """`time=step_ms,energy=joules`: which column has what, of a closed list of words."""
+
+    name = "columns"
+
+    def __init__(self, *words: str) -> None:
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, str]:
+        if isinstance(value, dict):
+            return value
+        columns: dict[str, str] = {}
+        for part in NAMES.convert(value, param, ctx):
+            word, equals, column = (each.strip() for each in part.partition("="))
+            if not equals or not column:
+                self.fail(f"{part!r}: write WORD=COLUMN, like {self._words[0]}=my_column", param, ctx)
+            if word not in self._words:
+                self.fail(unknown_name("word", word, self._words), param, ctx)
+            columns[word] = column
+        return columns
+
+
+def columns_option(*words: str, help_text: str) -> Option:
+    """`--columns`: the columns of a table that have what these words name."""
+    return click.option(
+        "--columns", type=ColumnsOption(*words), multiple=True, metavar="WORD=COLUMN,...",
+        callback=lambda ctx, param, given: {word: column for each in given for word, column in each.items()},
+        help=f"{help_text} Words: {', '.join(words)}.",
+    )  # fmt: skip
+
+
 settings_option: Option = click.option(
     "--settings", type=NAMES, metavar="COLUMNS",
     help="The columns that make a configuration, such as model,batch.  [default for a store: all that vary]",
@@ -285,6 +319,10 @@ class Verb(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
+            verb = ctx.command_path.partition(" ")[2]
+            if now := option_now(verb, error.option_name):
+                shown = now if now.startswith("`") else f"`{now}`"
+                raise click.UsageError(f"{error.option_name} of `tare {verb}` is now {shown}.", ctx) from None
             known = [name for param in self.get_params(ctx) for name in param.opts if name.startswith("--")]
             near = near_names(error.option_name, known)
             raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None

@@ -15,6 +15,7 @@ from tare.cli.scaffold import (
     Verb,
     against_option,
     by_option,
+    columns_option,
     margin_option,
     metric_option,
     need,
@@ -57,22 +58,19 @@ def energy(store: Store, by: str | None, against: str | None) -> Result:
 @click.command("variability", cls=Verb)
 @reads_source()
 @metric_option("step_s for a store")
-@click.option("--epoch", help="Of a table: the column with the epoch's number. A trial's first epoch is kept apart.")
-@click.option("--trial", help="Of a table: the column that tells trials apart.  [default: each row is one]")
-@click.option("--device", help="Of a table: the column that tells devices apart.")
-@click.option("--day", help="Of a table: the column that tells days apart.")
+@columns_option("epoch", "trial", "device", "day", help_text="Of a table: which column has the number of each.")
 @settings_option
 @click.option(
     "--half-width", type=SHARE, default=0.02, show_default="2%", help="Target half-width of the interval of the mean."
 )
 @click.option("--keep-first", is_flag=True, help="Do not keep a trial's first epoch apart.")
 def variability(
-    source: Path, metric: str | None, epoch: str | None, trial: str | None, device: str | None, day: str | None,
-    settings: tuple[str, ...] | None, half_width: float, keep_first: bool,
+    source: Path, metric: str | None, columns: dict[str, str], settings: tuple[str, ...] | None, half_width: float,
+    keep_first: bool,
 ) -> Result:  # fmt: skip
     """How much a metric varies, where the variation comes from, whether it drifts, and how many repeats are enough.
 
-    tare show runs.csv variability --metric epoch_s --epoch epoch --trial run --device board
+    tare show runs.csv variability --metric epoch_s --columns epoch=epoch,trial=run,device=board
 
     --json: {"figure", "samples", "cells", "components": [{"level", "deviation": {"value", "low", "high", "n",
     "method"}, "share"}], "first_epoch", "drift_in_trial", "drift_in_study", "worst": [{"what", "where",
@@ -85,40 +83,36 @@ def variability(
     from tare.report.sections import answer_text
 
     if is_store(source):
-        need(not (epoch or trial or device or day), "--epoch, --trial, --device and --day are for tables.")
+        need(not columns, "--columns is for tables: a store knows its epochs, trials and devices.")
         figure = metric or Role.STEP_MEDIAN.metric
         samples = store_samples(source, figure, settings)
     else:
         need(metric is not None, f"{source}: --metric COLUMN names the column.")
         figure = metric or ""
-        samples = table_samples(
-            source, figure, settings=settings or (), epoch=epoch, trial=trial, device=device, day=day
-        )
+        samples = table_samples(source, figure, settings=settings or (), **columns)
     found = variation(samples, figure, target=half_width, keep_first=keep_first)
     return Result(found.as_json, lambda: answer_text(variability_answer(found), width()))
 
 
 @click.command("pipeline", cls=Verb)
 @reads_source()
-@click.option("--step", help="The column with the time of a step (or epoch).  [default: step_s]")
-@click.option("--stall", help="The column with the stall in it.  [default: stall_s]")
-@click.option("--compute", help="The column with the computation in it.  [default: compute_s]")
-@click.option("--workers", help="The setting with the number of loader workers.  [default: workers]")
-@click.option("--storage", help="The setting with the medium.  [default: storage, medium or disk]")
-@click.option("--cache", help="The setting with the state of the page cache.  [default: cache or page_cache]")
+@columns_option(
+    "step", "stall", "compute", "workers", "storage", "cache",
+    help_text="Which column has the time of a step, the stall and the computation in it, the number of loader workers, "
+    "the medium, and the state of the page cache.  [default: by their usual names]",
+)  # fmt: skip
 @settings_option
 @click.option(
     "--hidden", type=SHARE, default=0.05, show_default="5%", help="A stall below this share of the step is hidden."
 )
 def pipeline(
-    source: Path, step: str | None, stall: str | None, compute: str | None, workers: str | None, storage: str | None,
-    cache: str | None, settings: tuple[str, ...] | None, hidden: float,
+    source: Path, columns: dict[str, str], settings: tuple[str, ...] | None, hidden: float
 ) -> Result:  # fmt: skip
     """What limits a training: disk, CPU, GPU, launches or copies; and how many workers hide the fetch stall.
 
     The fewest workers and the slowest medium that hide it, predicted from the trials without workers, and measured.
 
-    tare show loader.csv pipeline --settings model --workers workers --storage disk
+    tare show loader.csv pipeline --settings model --columns workers=workers,storage=disk
 
     --json: {"share", "pipelines": [{"cell", "medium", "cache", "parts": [{"workers", "n", "step_s", "stall_s",
     "rest_s", "stall_share", "predicted_stall_s", "hidden", "by_median", "shares", "binds"}], "fetch_s", "disk_s",
@@ -128,12 +122,11 @@ def pipeline(
     from tare.analysis.resources.pipeline import Loader
     from tare.report.sections import answer_text
 
-    columns = {"step": step, "stall": stall, "compute": compute}
-    factors = {"workers": workers, "storage": storage, "cache": cache}
+    times = ("step", "stall", "compute")
     answer = Loader(
         settings=settings,
-        columns={word: name for word, name in columns.items() if name is not None},
-        factors={word: name for word, name in factors.items() if name is not None},
+        columns={word: name for word, name in columns.items() if word in times},
+        factors={word: name for word, name in columns.items() if word not in times},
         share=hidden,
     ).answer(source)
     return Result(answer.result.as_json, lambda: answer_text(answer, width()))

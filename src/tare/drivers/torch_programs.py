@@ -133,7 +133,8 @@ def _without_torch(python: str, requested: Completed, part: str) -> list[Ruling]
     if requested.code == _ABSENT:
         sentence = (
             f"{python} has no PyTorch: `{python} -m pip install torch` puts it there, "
-            f"or name an interpreter that has it: `--python PATH`, or `python` of {part} in the study."
+            "or name an interpreter that has it: `--python PATH`, `--set workload.python=PATH`, or `python` of "
+            f"{part} in the study."
         )
         return [obstacle("needs.module", sentence)]
     reported = (requested.err or requested.out).strip().splitlines()[-1:]

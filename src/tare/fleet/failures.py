@@ -13,7 +13,10 @@ from tare.records.model import FAILED, Record
 from tare.records.store import Store
 from tare.trial.rules import is_lost
 
-TOO_LONG = "If it only needs longer, set `limit` in the study; `--steps 200` or `--minutes 3` ends a script early."
+TOO_LONG = (
+    "If it only needs longer, set `limit` in the study; `--set workload.steps=200` (or `workload.minutes=3`) ends a "
+    "script early."
+)
 LAST_LINES = 6  # of what a failed workload printed
 LONGEST_LINE = 150
 

@@ -19,7 +19,7 @@ from tare.studies.model import Study
 LONG_REHEARSAL_S = 60.0
 RUNS_TO_ITS_END = (
     "Each trial runs the script to its end. To end each one early, press Ctrl-C twice and start again with "
-    "`--steps 200` or `--minutes 3` (in a study: `steps`, `minutes`)."
+    "`--set workload.steps=200` or `workload.minutes=3`."
 )
 
 

@@ -115,7 +115,7 @@ def _hidden_programs(cell: Cell, host: Host) -> Iterator[Ruling]:
                 sentence = (
                     f"the program {program} is not there inside {platform.part_name()}, which has a folder "
                     f"{program.parents[-2]} of its own: use an interpreter in another folder, for example in /opt or "
-                    f"your home, or show its environment with `reads` (--reads {environment})."
+                    f"your home, or show its environment with `--mount {environment}` (in a study: `reads`)."
                 )
                 yield obstacle("needs.program", sentence).about(f"platform {platform.part_name()}")
 

@@ -422,7 +422,7 @@ def skipped_layers(limits: Iterable[str], only: Sequence[str] | None) -> dict[st
         for layer, option in options.items()
         if option not in limits
     }
-    skipped |= {layer: "not selected (--only)." for layer in USUAL if only is not None and layer not in only}
+    skipped |= {layer: "not selected (--layers)." for layer in USUAL if only is not None and layer not in only}
     if needed := sorted(NEEDED_BY_USER & skipped.keys()):
         skipped["user"] = f"it needs the layers {', '.join(needed)}."
     return skipped

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 from tare.analysis.model import Comparison, Weighing
-from tare.analysis.selection import START_UP
 from tare.base.text import count_text, duration_text, share_text
 from tare.records.model import Record
 from tare.report.layout import in_words
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 MANY_BLOCKS = 30  # more of them than that, and what fewer would see is the better advice
 GROWN = 3  # times as many blocks
+SLACK, AROUND_S = 1.1, 15.0  # of a budget: blocks may take longer, and the command has more to do than blocks
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,22 @@ class Source:
         from_fleet = any("device" in record.settings for record in records)
         study = {} if store is None else store.study
         return cls(name, not is_pack and not from_fleet, study, len(blocks), spent_s / max(1, len(blocks)))
+
+    def with_blocks(self, total: int) -> str:
+        """The command that continues the store until it has this many blocks."""
+        is_weighing = (self.study or {}).get("study") == "weigh"
+        if is_weighing and self.block_s:
+            return f"tare weigh --resume {self.name} --budget {_budget_text((total - self.blocks) * self.block_s)}"
+        return f"tare run {self.name} --blocks {total}"
+
+
+def _budget_text(seconds: float) -> str:
+    """Enough for blocks that take so long, in whole minutes.
+
+    >>> _budget_text(300)
+    '6min'
+    """
+    return f"{math.ceil((seconds * SLACK + AROUND_S) / 60)}min"
 
 
 def _covered_ns(spans: Iterable[tuple[int, int]]) -> int:
@@ -91,7 +107,7 @@ def next_steps(weighing: Weighing, source: Source, *, explained: bool = False) -
 
 def pressing(steps: Sequence[Step]) -> list[Step]:
     """The one step that a short answer has room for: what decides the question or explains a cost, else the first."""
-    runs = [step for step in steps if step.command.startswith(("tare run ", "tare why "))]
+    runs = [step for step in steps if step.command.startswith(("tare run ", "tare weigh ", "tare why "))]
     return [*runs, *(step for step in steps if "--fail-over" not in step.command)][:1]
 
 
@@ -109,7 +125,7 @@ def _more_blocks(unsure: Sequence[Comparison], source: Source) -> list[Step]:
     takes = f", {duration_text(more * source.block_s)}" if source.block_s else ""
     why = f"A decision takes about {count_text(more, 'more block')}{takes}"
     if source.grows:
-        return [*many, Step(why, f"tare run {source.name} --repeat {total}")]
+        return [*many, Step(why, source.with_blocks(total))]
     return [*many, Step(f"{why}. This store cannot be continued: run the study again with {total} blocks in all.")]
 
 
@@ -125,7 +141,7 @@ def _some_blocks(unsure: Sequence[Comparison], source: Source) -> Step | None:
         f"These blocks would see a difference of {share_text(most)} in four of five runs, and {total} of them{takes} "
         f"one of {share_text(then)}; a quieter machine needs fewer"
     )
-    return Step(why, f"tare run {source.name} --repeat {total}")
+    return Step(why, source.with_blocks(total))
 
 
 def _why(why: str, source: Source, options: str = "") -> Step:
@@ -137,6 +153,10 @@ def _why(why: str, source: Source, options: str = "") -> Step:
     return Step(why, f"tare why{options} {shlex.join([*container, '--', *command])}")
 
 
+_LIMITS = {"quota": "cpus", "cpuset": "cpuset", "memory": "memory", "shm": "shm"}  # field -> name in --limit
+_OPTIONS = ("network", *_LIMITS)
+
+
 def _container(platforms: Any) -> list[str] | None:
     """The options that name the one container that was weighed against bare metal, if they are all that it needs."""
     levels = [platforms] if isinstance(platforms, str) else platforms or []
@@ -146,12 +166,16 @@ def _container(platforms: Any) -> list[str] | None:
         return None
     ((name, given),) = others[0].items()
     own = given or {}
-    if own.keys() - {"image", "network"} or not all(isinstance(value, str) for value in own.values()):
+    if own.keys() - {"image", *_OPTIONS} or not all(isinstance(value, str | int | float) for value in own.values()):
         return None
     alike: list[Any] = [{}, {"image": own.get("image")}]
     if any((each["bare"] or {}) not in alike for each in named if each is not others[0]):
         return None
-    return ["--in", name, *(word for field, value in own.items() for word in (f"--{field}", value))]
+    limits = ",".join(f"{limit}={own[name]:g}" if isinstance(own[name], float) else f"{limit}={own[name]}"
+                      for name, limit in _LIMITS.items() if name in own)  # fmt: skip
+    words = ["--in", name, *(["--image", own["image"]] if "image" in own else [])]
+    return [*words, *(["--limit", limits] if limits else []),
+            *(["--set", f"platform.network={own['network']}"] if "network" in own else [])]  # fmt: skip
 
 
 def _command(workload: Any) -> list[str] | None:
@@ -168,7 +192,7 @@ def _of_further(weighing: Weighing, source: Source) -> list[Step]:
     told = []
     worse = [each for each in weighing.tested if each.verdict == "slower"]
     for metric, called, rises in dict.fromkeys((each.metric, each.called, each.direction.rises) for each in worse):
-        how = " --start-up" if metric == START_UP else "" if rises else f" --metric {metric}"
+        how = "" if rises else f" --set compare.metric={metric}"
         told.append(_why(f"Worse in the {called}. Find the cause", source, how))
     if worse or not all(each.verdict in ("equivalent", "faster") for each in weighing.comparisons):
         return told

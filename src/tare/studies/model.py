@@ -138,7 +138,7 @@ class Repeat(BaseModel):
     more_within_s: Annotated[float, BeforeValidator(_WITHIN)] | None = Field(None, alias="more_within")
     """The same for the blocks past `min` alone: those up to `min` are run whatever they take."""
     seen: tuple[Count, ...] = ()
-    """Written by `tare run STORE --repeat N`: the blocks that had been judged each time that blocks were added."""
+    """Written by `tare run STORE --blocks N`: the blocks that had been judged each time that blocks were added."""
 
     @model_validator(mode="before")
     @classmethod

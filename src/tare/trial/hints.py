@@ -34,10 +34,10 @@ def _hints(cell: Cell, printed: str) -> Iterator[str]:
     if "Read-only file system" in printed:
         yield (
             "The container's root is sealed, so that nothing but /tmp can be written: leave `writable: false` out, "
-            "or name what it writes with `--writes DIR` (in a study: `writes: [DIR]`)."
+            "or name what it writes with `--mount DIR:rw` (in a study: `writes: [DIR]`)."
             if _sealed(cell)
             else "This part of the device is read-only, or layers over the device's files could not be mounted, which "
-            "needs root: run tare as root, or name what it writes with `--writes DIR`."
+            "needs root: run tare as root, or name what it writes with `--mount DIR:rw`."
         )
     elif "exec failed" in printed and "permission denied" in printed:
         yield (
@@ -47,15 +47,18 @@ def _hints(cell: Cell, printed: str) -> Iterator[str]:
     elif "Permission denied" in printed and os.geteuid() != 0:
         yield (
             "Without root a container may write to the working folder alone: run tare as root, or name what else it "
-            "writes with `--writes DIR` (written for real)."
+            "writes with `--mount DIR:rw` (written for real)."
         )
     if found := outside_only(cell, printed):
         names = ", ".join(found)
-        options = " ".join(f"--reads {path}" for path in found)
+        options = " ".join(f"--mount {path}" for path in found)
         yield f"{names}: on this device, but not inside; `{options}` brings it (in a study: `reads: [{names}]`)."
     networks = [part.fields().get("network") for part in cell.platforms if part.part_name() != "bare"]
     if any(words in printed for words in _NO_NETWORK) and set(networks) - {"host"}:
-        yield "A container has no network but its loopback: `--network host` (`network: host`) opens the device's."
+        yield (
+            "A container has no network but its loopback: `--set platform.network=host` (in a study: `network: host`) "
+            "opens the device's."
+        )
     if "Bus error" in printed or ("No space left on device" in printed and "/dev/shm" in printed):
         yield "Data loader workers pass batches through /dev/shm: give the platform a larger `shm:`."
 

@@ -315,7 +315,8 @@ def load_trouble(state: TrialState, late: Weight = "invalid") -> Iterator[Ruling
     if (whole := _number(load, "unstreamed")) > FAILED_REQUESTS_SHARE * answered:
         sentence = (
             f"{whole:.0f} of {answered:.0f} answers were not streamed: they came whole or without a token, and have no "
-            "time to the first one. Does the server heed `stream`? `--api http` sends requests that want no stream."
+            "time to the first one. Does the server heed `stream`? `--set workload.api=http` asks for no "
+            "stream."
         )
         yield Ruling("load.not-streamed", "suspect", "load", sentence)
     if "stop_s" in (served := state.facts.get("served", {})) and served["stop_s"] is None:
@@ -336,7 +337,8 @@ def unanswered(state: TrialState) -> Ruling | None:
     load = state.outcome.get("load")
     if not isinstance(load, Mapping) or _number(load, "ok"):
         return None
-    sentence = f"all {_number(load, 'sent'):.0f} requests failed ({_failures(load)}): check `--requests` and `--api`."
+    failed = f"all {_number(load, 'sent'):.0f} requests failed ({_failures(load)})"
+    sentence = f"{failed}: check the workload's `requests` and `api`."
     return Ruling("load.unanswered", "failed", "load", sentence)
 
 

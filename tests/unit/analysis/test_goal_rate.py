@@ -153,7 +153,7 @@ def test_where_the_rates_were_wrong_it_is_said_what_helps(tmp_path: Path, capsys
     records = [replace(trial(side, 0, rate, 0), trial=f"{side}{rate}") for side in ("bare", "runc") for rate in RATES]
     with pytest.raises(SystemExit):
         finish(kept(tmp_path / "store", records, STUDY), Outcome(len(records), 0, "done"), True, "tare run s.yaml")
-    assert "The same `tare weigh --goal` with another folder (-o) searches for the rates" in capsys.readouterr().err
+    assert "The same `tare weigh --slo` with another folder (-o) searches for the rates" in capsys.readouterr().err
 
 
 def test_suspect_trials_mark_the_block_and_the_stop_rule_knows_the_figure() -> None:

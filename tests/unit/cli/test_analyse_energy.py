@@ -93,7 +93,7 @@ def test_pareto_takes_energy_from_trials_by_itself(modes):
 
 
 def test_predict_takes_energy_from_trials(modes):
-    words = ["--features", "cores,gpu_mhz", "--time", "step_s", "--energy", "energy_step_j"]
+    words = ["--features", "cores,gpu_mhz", "--columns", "time=step_s,energy=energy_step_j"]
     words += ["--group", "workload.model", "--at", "cores=4,gpu_mhz=700"]
     said = json.loads(tare("choose", "predict", str(modes), *words, "--json"))["predictions"]
     light = next(each for each in said if each["group"] == "lenet5")

@@ -329,7 +329,7 @@ def test_a_study_of_times_alone_ends_in_predicted_times(tmp_path: Path, scale: s
 
 def test_the_same_words_take_the_energy_where_there_is_one(tmp_path: Path) -> None:
     words = ["choose", "predict", str(store(tmp_path / "store", sensor=True)), *ending("small"), "--json"]
-    told, named = json.loads(tare(*words)), json.loads(tare(*words, "--energy", "energy_step_j"))
+    told, named = json.loads(tare(*words)), json.loads(tare(*words, "--columns", "energy=energy_step_j"))
 
     assert told["units"] == {"time": "step_mean_s", "power": "power_w", "energy": "energy_step_j"}
     assert told == named

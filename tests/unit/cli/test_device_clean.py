@@ -50,11 +50,11 @@ def clean(*words: str) -> Result:
 
 
 def test_a_plan_lists_the_engine_of_a_killed_run_and_leaves_it_alone(engine):
-    told = clean("--plan")
+    told = clean("--dry-run")
 
     assert f"would be stopped: the private Docker engine of an earlier run (pid {engine.pid})" in told.output
     assert NOTHING not in told.output
-    (listed,) = json.loads(clean("--plan", "--json").stdout)["would_stop"]
+    (listed,) = json.loads(clean("--dry-run", "--json").stdout)["would_stop"]
     assert str(engine.pid) in listed
     assert engine.poll() is None
 
@@ -66,7 +66,7 @@ def test_the_engine_of_a_killed_run_is_stopped_and_only_then_nothing_is_left(eng
     assert NOTHING not in told.output
     assert engine.wait(timeout=10) != 0
     assert NOTHING in clean().output
-    assert json.loads(clean("--plan", "--json").stdout)["would_stop"] == []
+    assert json.loads(clean("--dry-run", "--json").stdout)["would_stop"] == []
 
 
 def test_what_was_stopped_is_in_the_json(engine):
@@ -80,7 +80,7 @@ def test_an_engine_that_a_living_run_uses_is_not_to_be_stopped(engine, state):
     with (state / "engine" / "users.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
-        assert json.loads(clean("--plan", "--json").stdout)["would_stop"] == []
+        assert json.loads(clean("--dry-run", "--json").stdout)["would_stop"] == []
         assert json.loads(clean("--json").stdout)["stopped"] == []
 
     assert engine.poll() is None

@@ -76,7 +76,7 @@ def test_status_names_each_setting_that_stands_otherwise_and_whose_run_it_was(xa
 
 def test_restore_plans_first_and_then_puts_back(xavier: Kernel):
     left_changed(xavier)
-    planned = json.loads(said("restore", "--plan", "--json"))
+    planned = json.loads(said("restore", "--dry-run", "--json"))
     assert "would be restored" in planned["planned"][0]
     assert json.loads(said("status", "--json"))["changed"] == 1
     assert json.loads(said("restore", "--json"))["clean"]
@@ -88,18 +88,18 @@ def test_restore_plans_first_and_then_puts_back(xavier: Kernel):
 
 def test_a_plan_while_a_run_owns_the_device_says_whose_it_is_even_if_nothing_is_changed_yet(xavier: Kernel):
     with DeviceLock(state_dir(), device_id(xavier), "out/modes"):
-        told = CliRunner().invoke(command, ["restore", "--plan"], catch_exceptions=False)
-        plain = json.loads(said("restore", "--plan", "--json"))
+        told = CliRunner().invoke(command, ["restore", "--dry-run"], catch_exceptions=False)
+        plain = json.loads(said("restore", "--dry-run", "--json"))
     assert f"pid {os.getpid()}, run 'out/modes', owns this device" in told.stderr
     assert "Until it ends a restore is refused" in told.stderr
     assert "as it was found" not in told.stderr
     assert "run 'out/modes'" in plain["in_use"]
-    assert "in_use" not in json.loads(said("restore", "--plan", "--json"))
+    assert "in_use" not in json.loads(said("restore", "--dry-run", "--json"))
 
 
 def test_a_plan_shows_each_setting_on_a_line_of_its_own_and_no_json(xavier: Kernel):
     left_changed(xavier)
-    told = CliRunner().invoke(command, ["restore", "--plan"], catch_exceptions=False)
+    told = CliRunner().invoke(command, ["restore", "--dry-run"], catch_exceptions=False)
     assert "{" not in told.output
     assert any(line.split()[:4] == ["power_mode", "cores.cpu7", "1", "0"] for line in told.stdout.splitlines())
 
@@ -132,7 +132,7 @@ def test_a_user_from_whom_roots_journal_is_hidden_is_not_told_that_all_is_well(
 ):
     hidden = "what root's runs left is noted in /var/lib/tare, which only root can read"
     monkeypatch.setattr("tare.trial.device.out_of_sight", lambda: hidden)
-    for arguments in (["restore"], ["restore", "--plan", "--json"]):
+    for arguments in (["restore"], ["restore", "--dry-run", "--json"]):
         done = CliRunner().invoke(command, arguments)
         assert isinstance(done.exception, NotPermittedError)
         assert done.exception.exit_code == 77

@@ -73,16 +73,9 @@ def test_a_ready_study_is_run_by_its_name_with_the_boards_python(file: str, ran:
 
 @pytest.mark.parametrize("words", [("weigh",), ("why",), ("weigh", "--workload", "resnet50-infer")])
 def test_built_in_workloads_take_it(file: str, ran: list[Study], words: tuple[str, ...]) -> None:
-    answer(*words, "--python", BOARD, "-o", "store")
+    answer(*words, "--set", f"workload.python={BOARD}", "-o", "store")
 
     assert interpreters(ran[0]) == [BOARD]
-
-
-@pytest.mark.parametrize("words", [("weigh",), ("why",)])
-def test_a_command_names_its_own(file: str, ran: list[Study], words: tuple[str, ...]) -> None:
-    with pytest.raises(StudyError, match=r"--python is for built-in workloads.* command"):
-        answer(*words, "--python", BOARD, "--", "python", "train.py")
-    assert ran == []
 
 
 def test_who_goes_on_need_not_say_it_again_and_is_told(file: str, ran: list[Study]) -> None:

@@ -16,7 +16,7 @@ VERBS = {
     "plan": (), "run": (), "show trials": (), "compare": ("--metric", "x"), "report": (), "watch": (),
     "show energy": (), "show variability": ("--metric", "x"), "show pipeline": (), "show kernel": (),
     "show tenants": (), "show devices": (), "choose front": (), "choose recommend": (),
-    "choose predict": ("--features", "a", "--time", "t", "--energy", "e"), "papers claims": (),
+    "choose predict": ("--features", "a", "--columns", "time=t,energy=e"), "papers claims": (),
     "device baseload": (), "device fleet check": (), "device data check": (),
     "store check": (), "store pack": (), "store verify": (),
     "trace import": (), "trace simulate": (), "trace tegrastats": (),

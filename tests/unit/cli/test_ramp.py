@@ -11,8 +11,8 @@ import pytest
 from tare.api.studies import weigh_study
 from tare.base.errors import StudyError, TareError
 from tare.base.text import heard_by
-from tare.cli import weigh
-from tare.cli.weigh import STEP, WITHIN, at_rates, ramp_goal, rate_text, rates_around, rates_to_try, search
+from tare.cli import ramp
+from tare.cli.ramp import STEP, WITHIN, at_rates, ramp_goal, rate_text, rates_around, rates_to_try, search
 from tare.plan.matrix import cells
 from tare.studies.load import from_plain
 
@@ -85,7 +85,7 @@ def test_they_make_one_study_in_which_each_side_has_its_rates(middles: dict[str,
     work, more = at_rates({"server": server}, rates, 0.99)
     against = {"against": {"platform": "bare"}}
     study = weigh_study(
-        work, ["bare", {"runc": {"network": "host"}}], against, repeat=None, margin=0.05, seconds=140, design={}, **more
+        work, ["bare", {"runc": {"network": "host"}}], against, blocks=None, margin=0.05, budget_s=140, more=more
     )
 
     planned: dict[str, list[float]] = {}
@@ -100,17 +100,17 @@ def test_they_make_one_study_in_which_each_side_has_its_rates(middles: dict[str,
 def test_the_search_prints_one_line_for_each_rate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     knees, names = {"bare": 100.0, "runc": 60.0}, []
 
-    def load(plain: dict[str, Any], folder: Path, python: str | None) -> dict[str, Any]:
+    def load(plain: dict[str, Any], folder: Path) -> dict[str, Any]:
         names.append(folder.name)
         level, rate = plain["platform"][0], plain["workload"]["server"].get("rate")
         side = level if isinstance(level, str) else next(iter(level))
         good = 1000 if rate is None or float(rate.removesuffix("/s")) <= knees[side] else 500
         return {"ok": 100, "seconds": 2.0, "good": good, "sent": 1000}
 
-    monkeypatch.setattr(weigh, "_load", load)
+    monkeypatch.setattr(ramp, "_load", load)
     lines: list[str] = []
     with heard_by(lines.append):
-        found = rates_to_try(["bare", {"runc": {}}], {"server": {"count": 1000}}, 0.99, tmp_path, None)
+        found = rates_to_try(["bare", {"runc": {}}], {"server": {"count": 1000}}, 0.99, tmp_path)
 
     assert all(min(rates) < knees[side] < max(rates) for side, rates in found.items())
     assert lines[0] == "  bare, 50/s: 100 % of the requests are good"
@@ -118,7 +118,7 @@ def test_the_search_prints_one_line_for_each_rate(monkeypatch: pytest.MonkeyPatc
 
 
 def test_where_a_side_meets_it_at_no_rate_there_is_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(weigh, "_load", lambda *_: {"ok": 100, "seconds": 2.0, "good": 0, "sent": 1000})
+    monkeypatch.setattr(ramp, "_load", lambda *_: {"ok": 100, "seconds": 2.0, "good": 0, "sent": 1000})
 
     with heard_by(lambda text: None), pytest.raises(TareError, match="bare: at no rate 99 % of the requests are good"):
-        rates_to_try(["bare"], {"server": {"count": 1000}}, 0.99, tmp_path, None)
+        rates_to_try(["bare"], {"server": {"count": 1000}}, 0.99, tmp_path)

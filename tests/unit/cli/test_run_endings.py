@@ -180,7 +180,7 @@ def test_a_side_that_never_ran_is_the_answer_and_the_exit_code_is_1(tmp_path: Pa
     "words",
     [
         ["weigh", "--in", "docker", "--", "true"],
-        ["weigh", "--in", "docker", "--wait", "1 s", "--", "true"],
+        ["run", "s0-container-tax", "--scale", "smoke", "--wait", "1 s"],
         ["run", "container-tax"],
         ["why", "--in", "docker", "--", "true"],
     ],

@@ -23,6 +23,7 @@ from tare.base.errors import StoreError, StudyError, TareError
 from tare.cli import SECTIONS, VERBS
 from tare.cli import tare as root
 from tare.cli.list import data as list_data
+from tare.cli.retired import OPTIONS
 from tare.cli.scaffold import SHARE, STORE, spinner
 from tare.records.store import Store
 
@@ -90,7 +91,7 @@ def test_every_verb_says_what_it_does(path: str):
         ("run x --acept-changes", "Did you mean '--accept-changes'?"),
         ("run s0-secomp", "Did you mean 's0-seccomp'?"),
         ("run s0-seccomp --scale smal", "Did you mean 'small'?"),
-        ("why --only seccmop", "Did you mean 'seccomp'?"),
+        ("why --layers seccmop", "Did you mean 'seccomp'?"),
         ("list parts dokcer", "Did you mean 'docker'?"),
         ("list workloads lenet", "Did you mean 'lenet5'"),
         ("device data make cifar", "Did you mean 'cifar10'?"),
@@ -122,7 +123,7 @@ def _first_column(heading: str) -> list[str]:
 def test_every_layer_that_the_docs_list_can_be_named():
     layers = _first_column("## Layer by layer")
     assert {"mounts", "seccomp", "user", "docker"} <= set(layers)
-    (only,) = [param for param in ALL["why"].params if param.name == "only"]
+    (only,) = [param for param in ALL["why"].params if param.name == "layers"]
     assert only.type.convert(",".join(layers), None, None) == tuple(layers)
 
 
@@ -158,15 +159,41 @@ def test_what_a_verb_writes_is_named_by_o():
             assert "-o" not in param.opts or param.name == "output", path
 
 
+MOST_OPTIONS = 20
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_a_verb_has_few_options(path: str):
+    options = [param for param in ALL[path].params if isinstance(param, click.Option)]
+    assert len(options) <= MOST_OPTIONS
+
+
+@pytest.mark.parametrize(("verb", "old", "now"), [(v, o, now) for v, its in OPTIONS.items() for o, now in its.items()])
+def test_an_old_option_is_refused_with_what_it_is_now(verb: str, old: str, now: str):
+    command = ALL[verb.replace("STORE ", "")]
+    options = {name for param in command.params for name in param.opts}
+    assert now.startswith("`") or now.split()[0].split("=")[0] in options
+    assert old not in options
+
+    done = CliRunner().invoke(root, [*verb.replace("STORE", "x").split(), old], prog_name="tare")
+
+    assert isinstance(done.exception, SystemExit) and done.exit_code == 2
+    assert now in done.stderr
+
+
 # Damaged trials
 
-OPTIONS = {
+GIVEN = {
     "compare": ("--by", "control.power_mode.mode"), "report": ("--format", "md", "-o", "-"), "watch": ("--once",),
     "show devices": ("--by", "control.power_mode.mode"), "choose recommend": ("--steps", "100"),
-    "choose predict": ("--features", "control.power_mode.gpu_mhz", "--time", "step_s"),
+    "choose predict": ("--features", "control.power_mode.gpu_mhz", "--columns", "time=step_s"),
     "papers claims": ("--paper", "s3"),
 }  # fmt: skip
-READ = [path for path, command in ALL.items() if any(each.type is STORE for each in command.params)]
+READ = [
+    path
+    for path, command in ALL.items()
+    if any(each.type is STORE for each in command.params if isinstance(each, click.Argument))
+]
 # These look at every byte, and refuse.
 REFUSE = {"store check": StoreError, "store pack": StoreError, "store verify": TareError, "store merge": StoreError}
 OTHERS = {"papers tables"}  # takes a folder of stores
@@ -192,7 +219,7 @@ def damage(store: Path) -> str:
 def test_no_verb_leaves_a_damaged_trial_out_without_a_word(path: str, words: tuple[str, ...], damaged: Path):
     if any(word not in {name for param in ALL[path].params for name in param.opts} for word in words):
         pytest.skip("no such option")
-    given = () if words and path == "report" else OPTIONS.get(path, ())
+    given = () if words and path == "report" else GIVEN.get(path, ())
     done = invoke(*path.split(), str(damaged), *given, *words)
     assert isinstance(done.exception, TareError | None)  # the store may not have what the verb looks for
     assert f"{min((damaged / 'trials').iterdir()).name}/record.json" in done.output

@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from tare.api.studies import Script, names_files_here, sides
+from tare.cli.asked import Asked, asked_workload, load_option, slo_option, trial_limit_option, workload_options
 from tare.cli.command_line import words_of
-from tare.cli.weigh import Asked, command, server_options, would_not_fit
+from tare.cli.fields import Fields
+from tare.cli.weigh import command, would_not_fit
 from tare.parts.workloads.command import Command
 from tare.parts.workloads.server import Server
 
@@ -58,18 +60,28 @@ def test_the_user_is_told_which_variables_the_command_does_not_get(monkeypatch):
     monkeypatch.delenv("PYTHONHASHSEED", raising=False)
 
     assert re.search(r"but .*SSH_AUTH_SOCK.*; tare sets .*PYTHONHASHSEED", Script().environment())
-    assert Script().environment(in_image=True).startswith("the command gets the image's variables; --env adds others;")
+    assert (
+        Script()
+        .environment(in_image=True)
+        .startswith("the command gets the image's variables; `--set workload.env.NAME=VALUE` adds others;")
+    )
     assert "image's variables and A; tare" in Script(env={"A": "1"}).environment(in_image=True)
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--env", "NAME", "--", "true"], "NAME=VALUE"),
-        (["--env", "A=1"], "need a command"),
+        (["--set", "workload.env.A=1", "--mount", "/"], "need a command"),
         (["--against-image", "a", "--", "true"], "needs --image"),
-        (["--reads", "/no/such", "--", "true"], "does not exist"),
-        (["--writes", "/", "--", "true"], "name its folders"),
+        (["--mount", "/no/such", "--", "true"], "no file or folder /no/such"),
+        (["--mount", "/:rw", "--", "true"], "name its folders"),
+        (["--limit", "cpsu=1", "--", "true"], "Did you mean 'cpus'?"),
+        (["--limit", "cpus=many", "--", "true"], "cpus=many: write a number"),
+        (["--trial-limit", "soon", "--", "true"], "neither a number of steps"),
+        (["--set", "platform=docker", "--", "true"], "name a field of the platform"),
+        (["--set", "workload", "--", "true"], "write FIELD=VALUE"),
+        (["--resume", "/no/such", "--margin", "2%"], "--margin: --resume takes what"),
+        (["--resume", "/no/such"], "no store in this folder"),
         (["--image", "my/app"], "needs the command to run in it"),
     ],
 )
@@ -81,8 +93,8 @@ def test_what_is_wrong_with_an_option_is_told_before_anything_runs(words, says):
 
 
 def test_nobody_is_said_to_have_set_a_time_that_is_the_default():
-    assert would_not_fit(None) == "another block would not fit into tare weigh's default of 90 s (--seconds)"
-    assert would_not_fit(60) == "another block would not fit into the 60 s of --seconds"
+    assert would_not_fit(None) == "another block would not fit into tare weigh's default of 90 s (--budget)"
+    assert would_not_fit(60) == "another block would not fit into the 60 s of --budget"
 
 
 @pytest.mark.parametrize(("share", "hint"), [("0%", ""), ("100%", ""), ("5", "; did you mean 5%?")])
@@ -95,7 +107,7 @@ def test_a_share_that_is_refused_is_named_with_its_bounds(share, hint):
 def test_a_server_and_its_load_become_a_workload(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     serving = {"argv": words_of("python 'my app.py' -p 80", "--server"), "port": 80, "rate": "50/s"}
-    assert Asked(None, (), serving, Script(env={"A": "1"}), None, None).workload(image=False) == {
+    assert Asked(None, (), serving, Script(env={"A": "1"}), None, Fields()).workload(image=False) == {
         "server": {
             "argv": ["python", "my app.py", "-p", "80"], "cwd": str(tmp_path), "env": {"A": "1"}, "port": 80,
             "rate": "50/s",
@@ -103,18 +115,35 @@ def test_a_server_and_its_load_become_a_workload(tmp_path, monkeypatch):
     }  # fmt: skip
 
 
-def test_a_recorded_trace_and_the_goal_of_a_first_token_are_options(tmp_path):
+@click.command()
+@workload_options
+@trial_limit_option
+@load_option
+@slo_option
+@click.argument("command_line", nargs=-1, type=click.UNPROCESSED)
+@asked_workload
+def asked_verb(asked):
+    click.echo(json.dumps(asked.workload(image=False)))
+
+
+def test_a_load_a_goal_and_fields_of_the_study_make_a_server(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "times").write_text("0\n1\n")
+    (tmp_path / "asks").write_text("/\n")
+    words = ["--server", "app", "--port", "80", "--set", "workload.api=chat", "--set", "workload.requests=asks"]
+    words += ["--slo", "first_token 1s", "--load", "replay:times", "--set", "workload.env.A=1"]
 
-    @click.command()
-    @server_options
-    def verb(serving):
-        click.echo(json.dumps(serving))
+    server = json.loads(CliRunner().invoke(asked_verb, words).output)["server"]
 
-    words = ["--server", "app", "--port", "80", "--api", "chat", "--goal", "1s", "--goal-of", "first_token"]
-    found = json.loads(CliRunner().invoke(verb, [*words, "--trace", str(tmp_path / "times")]).output)
-    assert (found["arrivals"], found["trace"], found["goal_of"]) == ("trace", str(tmp_path / "times"), "first_token")
-    Server.model_validate(found)
+    assert (server["arrivals"], server["trace"], server["goal_of"]) == ("trace", f"{tmp_path}/times", "first_token")
+    assert (server["goal"], server["requests"], server["env"]) == ("1s", f"{tmp_path}/asks", {"A": "1"})
+    Server.model_validate(server)
+
+
+def test_each_trial_ends_where_the_limit_says():
+    for text, ends in (("200steps", {"steps": 200}), ("3min", {"minutes": 3}), ("90 s", {"minutes": 1.5})):
+        done = CliRunner().invoke(asked_verb, ["--trial-limit", text, "--", "true"])
+        assert json.loads(done.output)["command"].items() >= ends.items()
 
 
 SERVED, ODD_GOALS = ["--server", "true", "--port", "80"], ("p99 > 300 ms", "p150 < 1 s", "p99 < 300", "fast", "0 s")
@@ -124,17 +153,19 @@ SERVED, ODD_GOALS = ["--server", "true", "--port", "80"], ("p99 > 300 ms", "p150
     ("words", "says"),
     [
         (["--port", "80"], "need --server"),
+        ([*SERVED, "--load", "many"], "write inflight:4, rate:50/s or replay:FILE"),
+        ([*SERVED, "--load", "replay:/no/such"], "no file /no/such"),
         (["--server", "python app.py"], "--server needs --port"),
         (["--server", "python app.py", "--port", "80", "--", "true"], "either --server, --workload or a command"),
         (["--server", "'", "--port", "80"], "No closing quotation"),
-        *(([*SERVED, "--goal", goal], f"--goal {goal!r}: write a time (300ms), or a percentile") for goal in ODD_GOALS),
+        *(([*SERVED, "--slo", goal], f"--slo {goal!r}: write a time (300ms), or a percentile") for goal in ODD_GOALS),
         *(
-            ([*SERVED, "--rate", rate], f"--rate {rate!r}: write a rate (50/s), more than zero")
+            ([*SERVED, "--load", f"rate:{rate}"], f"--load rate:{rate!r}: write a rate (50/s), more than zero")
             for rate in ("0/s", "0")
         ),
         (
-            [*SERVED, "--goal", "p99 < 1 s", "--count", "20"],
-            "--goal 'p99 < ...' with --count 20: it takes 100 requests",
+            [*SERVED, "--slo", "p99 < 1 s", "--set", "workload.count=20"],
+            "--slo 'p99 < ...' with 20 requests: it takes 100 or more",
         ),
     ],
 )

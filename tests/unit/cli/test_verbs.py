@@ -122,11 +122,15 @@ def test_fewer_than_six_blocks_get_no_interval_and_no_claim(tmp_path):
         (("weigh", "--workload", "lenet6"), 2, "lenet5"),
         (("weigh", "--in", "dokcer"), 2, "docker"),
         (("report", "no-such-store", "-o", "x.html"), 2, "no-such-store"),
-        (("why", "--design", "slices"), 2, "No such option '--design'.\n"),
-        (("weigh", "--repaet", "7"), 2, "Did you mean '--repeat'?"),
+        (("why", "--desing", "slices"), 2, "No such option '--desing'.\n"),
+        (("weigh", "--blokcs", "7"), 2, "Did you mean '--blocks'?"),
         (("store",), 2, "Usage: tare store"),
         (("report", "STORE", "-o", "page.xyz"), 2, "-o page.xyz: no report ends in .xyz. Name one of: html"),
-        (("why", "--server", "./app", "--port", "80", "--goal", "p99 < 300 ms"), 2, "give `tare why` a time alone"),
+        (
+            ("why", "--server", "./app", "--port", "80", "--set", "workload.goal=p99 < 300 ms"),
+            2,
+            "give `tare why` a time alone",
+        ),
     ],
 )
 def test_bad_input_gets_a_clear_error_and_its_exit_code(tmp_path, words, code, says):
@@ -226,7 +230,7 @@ def test_rehearsals_are_shown_by_what_sets_them_apart_and_why_they_failed():
 
 def test_restore_with_nothing_to_do_says_so():
     assert "as it was found" in tare("device", "restore").stderr
-    assert json.loads(tare("device", "restore", "--plan", "--json").stdout)["clean"] is True
+    assert json.loads(tare("device", "restore", "--dry-run", "--json").stdout)["clean"] is True
 
 
 def test_check_answers_in_sentences():

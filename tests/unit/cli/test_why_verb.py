@@ -1,4 +1,4 @@
-"""`tare why --only`: every layer that can be named, and what is left out."""
+"""`tare why --layers`: every layer that can be named, and what is left out."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Played(Trying):
     """What runs studies, with trials made up: each side takes as long as `seconds` says of its level."""
 
     def __init__(self, seconds: Callable[[Level], float], blocks: int = 3, stop_in: str = ""):
-        super().__init__(Path("why"), {}, None, 6, 0.05, None)
+        super().__init__(Path("why"), {}, 6, 0.05, None)
         self.seconds, self.blocks, self.stop_in = seconds, blocks, stop_in
         self.stages: list[str] = []
         self.taken: dict[str, int] = {}
@@ -138,12 +138,12 @@ def test_what_no_suspect_explains_is_located_by_one_more_run_of_each_side_that_i
 
 
 def test_it_says_which_files_each_side_runs_and_what_is_therefore_not_compared():
-    run = Trying(Path("why"), {"command": {"argv": ["app"], "in_image": True}}, None, 6, 0.05, None, "app:1")
+    run = Trying(Path("why"), {"command": {"argv": ["app"], "in_image": True}}, 6, 0.05, None, "app:1")
     assert "its software is not compared" in run.files
     assert run.quick.fields == {"image": "app:1"}
-    host = Trying(Path("why"), {"command": {"argv": ["app"]}}, None, 6, 0.05, None, "app:1")
+    host = Trying(Path("why"), {"command": {"argv": ["app"]}}, 6, 0.05, None, "app:1")
     assert host.files.startswith("The container runs the software of app:1, and bare metal this machine's")
-    assert Trying(Path("why"), {}, None, 6, 0.05, None).files == ""
+    assert Trying(Path("why"), {}, 6, 0.05, None).files == ""
 
 
 def test_a_far_larger_suspect_is_tried_before_the_filter_and_the_layers():
@@ -238,7 +238,7 @@ def test_what_exchanges_many_things_at_once_is_located_and_the_layers_are_not_ru
 @pytest.mark.parametrize(
     ("words", "resumes"),
     [
-        ("--quota 0.5 -- python 'my app.py'", "tare why -o out/why-1 --quota 0.5 -- python 'my app.py'"),
+        ("--limit cpus=0.5 -- python 'my app.py'", "tare why -o out/why-1 --limit cpus=0.5 -- python 'my app.py'"),
         ("-o mine -- true", "tare why -o mine -- true"),
         ("-omine -- true", "tare why -omine -- true"),
         ("--output=mine -- true", "tare why --output=mine -- true"),
@@ -251,18 +251,18 @@ def test_how_to_go_on_is_the_command_with_the_folder(words: str, resumes: str):
 
 
 def test_how_to_go_on_shows_no_secret():
-    words = ["--env", "HF_TOKEN=hf_mine", "--", "python", "train.py", "--api-key", "abcdef"]
+    words = ["--set", "workload.env.HF_TOKEN=hf_mine", "--", "python", "train.py", "--api-key", "abcdef"]
     with why.command.make_context("why", words):
         told = why._resumes(Path("out/why-1"))
 
     assert "hf_mine" not in told and "abcdef" not in told
     assert told.startswith("This resumes, with each secret in place of its `hmac:...`:\n")
-    assert "--env HF_TOKEN=hmac:" in told and "--api-key hmac:" in told
+    assert "--set workload.env.HF_TOKEN=hmac:" in told and "--api-key hmac:" in told
 
 
 def test_later_studies_have_a_limit_that_follows_the_slower_side():
     """An 8x slower side was stopped by a limit taken from the quick one."""
-    run = Trying(Path("why"), {"command": ["true"]}, None, 6, 0.05, None)
+    run = Trying(Path("why"), {"command": ["true"]}, 6, 0.05, None)
 
     assert run.plain("look", [], {})["rehearse"] and "limit" not in run.plain("look", [], {})
     run.note_lengths([record(phases={"run": 50.0}), record(platform="runc", phases={"run": 400.0})])
@@ -273,7 +273,7 @@ def test_later_studies_have_a_limit_that_follows_the_slower_side():
     ("words", "why_not"),
     [
         (("--against-image", "app:1"), "name the slow one by --image"),
-        (("--image", "/", "--against-image", "/", "--in", "runc", "--layers"), "not against an image"),
+        (("--image", "/", "--against-image", "/", "--in", "runc", "--layers", "always"), "not against an image"),
     ],
 )
 def test_an_image_to_compare_with_needs_another_one_and_no_layers(words, why_not):

@@ -128,7 +128,8 @@ def test_a_folder_that_hands_on_a_socket_is_refused(
 
         refused = own.refusals(line, seen_with(mount), ())
 
-    wrong = f"{tmp_path}/run/in/{name} gives the container an engine or a service: --real-volumes hands it on."
+    hands = "`--set platform.real_volumes=true` hands it on."
+    wrong = f"{tmp_path}/run/in/{name} gives the container an engine or a service: {hands}"
     assert refused == ([wrong] if is_refused else [])
 
 

@@ -54,7 +54,10 @@ def test_a_slower_start_up_is_something_to_repair() -> None:
         return [str(step) for step in next_steps(weighing(comparisons=(even,), tested=tested), Source())]
 
     (worse,) = steps(start)
-    assert worse.startswith("Worse in the start-up to the first step.") and "`tare why --start-up`" in worse
+    assert (
+        worse.startswith("Worse in the start-up to the first step.")
+        and "`tare why --set compare.metric=startup_s`" in worse
+    )
     (unsure,) = steps(replace(start, verdict="cannot_tell"))
     assert (
         "Nothing to repair in the" in unsure and "what the start-up to the first step costs is not known yet" in unsure

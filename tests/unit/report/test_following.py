@@ -58,13 +58,13 @@ def _endings(study: dict[str, Any], path: Path, metered: bool) -> list[str]:
 def _parsed(words: list[str]) -> None:
     """By the real command line, which refuses an option that there is not."""
     context = click.Context(tare)
-    verb = tare.get_command(context, words[0])
-    assert verb is not None, words
-    if isinstance(verb, click.Group):
-        context, words = click.Context(verb, parent=context), words[1:]
-        verb = verb.get_command(context, words[0])
-        assert verb is not None, words
-    verb.make_context(words[0], words[1:], parent=context)
+    verb: click.Command = tare
+    while isinstance(verb, click.Group):
+        context = click.Context(verb, parent=context)
+        _, found, words = verb.resolve_command(context, words)
+        assert found is not None, words
+        verb = found
+    verb.make_context(verb.name, words, parent=context)
 
 
 def test_the_command_that_adds_blocks_names_how_many_there_are_to_be_in_all():
@@ -72,7 +72,7 @@ def test_the_command_that_adds_blocks_names_how_many_there_are_to_be_in_all():
     found = weighing(comparisons=(undecided,))
 
     (step,) = next_steps(found, Source("out/weigh-1", blocks=7, block_s=30.0))
-    assert step.command == "tare run out/weigh-1 --repeat 11"
+    assert step.command == "tare run out/weigh-1 --blocks 11"
     assert "about 4 more blocks, 2 min" in step.why
 
     (kept,) = next_steps(found, Source("kept.tare", grows=False, blocks=7))
@@ -97,8 +97,8 @@ def test_the_cause_is_looked_for_with_the_command_that_was_weighed():
     ("platforms", "options"),
     [
         ([{"bare": {"image": "app:1"}}, {"docker": {"image": "app:1"}}], "--in docker --image app:1"),
-        (["bare", {"runc": {"network": "host"}}], "--in runc --network host"),
-        (["bare", {"docker": {"quota": 1}}], None),
+        (["bare", {"runc": {"network": "host"}}], "--in runc --set platform.network=host"),
+        (["bare", {"docker": {"quota": 1}}], "--in docker --limit cpus=1"),
         ([{"bare": {"cores": 1}}, "docker"], None),
         ([{"docker": {"image": ["app:1", "app:2"]}}], None),
         (["bare", "docker", "runc"], None),
@@ -118,7 +118,7 @@ def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
 
     noisy, more = next_steps(weighing(comparisons=(undecided,)), Source())
     assert "a quieter machine" in noisy.why
-    assert more.command == "tare run STORE --repeat 184"
+    assert more.command == "tare run STORE --blocks 184"
     few = next_steps(weighing(comparisons=(replace(undecided, more_trials=4),)), Source())
     assert not any("quieter" in step.why for step in few)
 
@@ -126,7 +126,7 @@ def test_suspect_trials_are_told_first_and_many_blocks_are_no_advice_alone():
 def test_where_a_decision_takes_too_many_blocks_the_command_says_what_fewer_see():
     undecided = comparison(verdict="cannot_tell", low=-0.074, high=0.137, mde=0.12, more_trials=126)
     (step,) = next_steps(weighing(comparisons=(undecided,)), Source("out/weigh-1", blocks=9, block_s=12.0))
-    assert step.command == "tare run out/weigh-1 --repeat 27"
+    assert step.command == "tare run out/weigh-1 --blocks 27"
     assert "see a difference of 12 % in four of five runs, and 27 of them (3 min 36 s more) one of 6.8 %" in step.why
     assert "126" not in step.why
 

@@ -54,10 +54,10 @@ def test_a_line_counts_for_the_plant_that_it_was_made_with_and_not_after_a_mend(
 
 
 def test_a_cure_is_applied_as_it_is_printed() -> None:
-    given = ["--quota", "0.1", "--inside-env", "A=1", "--inside-env", "B=2"]
+    given = ["--limit", "cpus=0.1", "--container-env", "A=1", "--container-env", "B=2"]
 
-    assert planted.options_of("env -u A COMMAND...", given, []) == ["--quota", "0.1", "--inside-env", "B=2"]
-    assert planted.options_of("more CPU: --cpus N", given, [])[::2] == ["--inside-env", "--inside-env"]
+    assert planted.options_of("env -u A COMMAND...", given, []) == ["--limit", "cpus=0.1", "--container-env", "B=2"]
+    assert planted.options_of("more CPU: --cpus N", given, [])[::2] == ["--container-env", "--container-env"]
     assert planted.options_of("-e B=3", given, [])[-1] == "B=3"
 
 

@@ -77,9 +77,9 @@ def job_observations(
 
 _HOW_TO_GET: Mapping[str, str] = {
     "cost": "give --price, as a number per hour or as a column, and a time",
-    "time": "name its column with --time",
-    "energy": "name its column with --energy, or --power and --time",
-    "power": "name its column with --power, or --energy and --time",
+    "time": "name its column with `--columns time=COLUMN`",
+    "energy": "name its column with `--columns energy=COLUMN`, or those of power and time",
+    "power": "name its column with `--columns power=COLUMN`, or those of energy and time",
 }
 
 

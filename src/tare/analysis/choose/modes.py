@@ -23,11 +23,11 @@ _APART = 1.5  # so many times as long is not the same thing measured again
 MOST_MODES = 100_000  # of a grid: more is not a list for people
 DERIVED_ENERGY = Role.ENERGY.metric
 TIME_ALONE = (
-    "no energy was measured, so only times are predicted; where a column of the source has it, --energy or --power"
-    " names it."
+    "no energy was measured, so only times are predicted; where a column of the source has it, `--columns"
+    " energy=COLUMN` names it."
 )
 SOME_TIMES_ALONE = (
-    "some trials have no energy, so only times are predicted; with --energy or --power those trials count as not"
+    "some trials have no energy, so only times are predicted; with `--columns energy=COLUMN` those trials count as not"
     " measured."
 )
 

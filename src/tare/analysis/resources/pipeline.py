@@ -154,8 +154,8 @@ def pipeline_rows(
     if is_store(source) and "stall" not in columns and column_for("stall", known) is None:
         raise StudyError(f"{source}: no trial has a fetch stall: none has a data loader that was timed.")
     figures = {
-        "step": need_column(columns.get("step", "time"), known, "--step", source),
-        "stall": need_column(columns.get("stall", "stall"), known, "--stall", source),
+        "step": need_column(columns.get("step", "time"), known, "`--columns step=COLUMN`", source),
+        "stall": need_column(columns.get("stall", "stall"), known, "`--columns stall=COLUMN`", source),
     }
     for word, usual in OPTIONAL.items():
         if (found := column_for(columns.get(word, usual), known)) is not None:
@@ -173,7 +173,7 @@ def pipeline_rows(
 def groups(rows: Sequence[TrialRow], source: Path | str) -> list[PipelineTrials]:
     """The pipelines that the rows hold, in the order in which they appear."""
     if not any("workers" in row.settings for row in rows):
-        raise StudyError(f"{source}: no setting is called workers; --workers names the one that is the loader's.")
+        raise StudyError(f"{source}: no setting is called workers; `--columns workers=COLUMN` names the loader's.")
     for row in rows:
         workers = row.settings.get("workers")
         if not isinstance(workers, float) or workers < 0:

@@ -358,13 +358,13 @@ command.add_command(baseload.command, "baseload")
 
 
 @command.command("restore")
-@click.option("--plan", "plan_only", is_flag=True, help="Only list what would be restored.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be restored.")
 @click.option("--force", is_flag=True, help="Also restore what someone else has changed since.")
 @json_option
-def restore(plan_only: bool, force: bool, as_json: bool) -> None:
+def restore(dry_run: bool, force: bool, as_json: bool) -> None:
     """Restore every setting, and remove every container, that an interrupted run left behind.
 
-    While a run owns the device nothing is restored, and the exit code is 75; --plan shows whose run it is, and what
+    While a run owns the device nothing is restored, and the exit code is 75; --dry-run shows whose run it is, and what
     would be done if it died. What root's runs left only root can restore: for another user, with nothing left of
     their own, the exit code is 77.
     """
@@ -377,8 +377,8 @@ def restore(plan_only: bool, force: bool, as_json: bool) -> None:
     host = LocalHost()
     state, device = state_dir(), device_id(host)
     journal, scratch = Journal(state / "devices" / device), state / "scratch"
-    owner = in_use(state, device) if plan_only else None
-    if plan_only:
+    owner = in_use(state, device) if dry_run else None
+    if dry_run:
         report = restoration.restore(host, journal, scratch=scratch, plan_only=True)
         rows = restoration.status(host, journal)
     else:
@@ -402,7 +402,7 @@ def restore(plan_only: bool, force: bool, as_json: bool) -> None:
         say(f"nothing is changed at this moment, but {owner} Until it ends a restore is refused.")
     elif not report.sentences():
         say("nothing to restore: the device is as it was found.")
-    if not plan_only and not report.clean:
+    if not dry_run and not report.clean:
         raise NotRestoredError("not everything could be restored; see above.", force=bool(report.foreign))
 
 
@@ -431,10 +431,10 @@ def _pieces(row: StatusRow) -> list[tuple[str, str, str]]:
 
 
 @command.command("clean")
-@click.option("--plan", "plan_only", is_flag=True, help="Only list what is there and what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only list what is there and what would be removed.")
 @click.argument("sites", metavar="[SITE]...", nargs=-1)
 @json_option
-def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
+def clean(dry_run: bool, sites: tuple[str, ...], as_json: bool) -> None:
     """Remove what dead runs left behind: containers, machines, groups, mounts, folders.
 
     What a living run uses is listed, and left alone. With SITE, only what has that name: root removes what another
@@ -453,31 +453,31 @@ def clean(plan_only: bool, sites: tuple[str, ...], as_json: bool) -> None:
     others = [each for each in found if each.uid is not None and each.owner is None and not sites]
     remains = [each for each in found if each not in others]
     still_on = [] if sites else left_overs()
-    failures = [] if plan_only else remove(host, remains, state / "scratch")
-    stopped = [] if plan_only or sites else stop_left_overs()
+    failures = [] if dry_run else remove(host, remains, state / "scratch")
+    stopped = [] if dry_run or sites else stop_left_overs()
     turned = [
         row for row in restoration.status(host, Journal(state / "devices" / device_id(host))) if row.wanted is not None
     ]
     if as_json:
         print_json(
             {
-                "removed": [] if plan_only else [each.as_json() for each in _gone(remains, failures)],
-                "planned": [each.as_json() for each in remains if each.owner is None] if plan_only else [],
+                "removed": [] if dry_run else [each.as_json() for each in _gone(remains, failures)],
+                "planned": [each.as_json() for each in remains if each.owner is None] if dry_run else [],
                 "alive": [each.as_json() for each in remains if each.owner is not None],
                 "others": [each.as_json() for each in others],
-                "would_stop": still_on if plan_only else [],
+                "would_stop": still_on if dry_run else [],
                 "stopped": stopped,
                 "failed": [{"site": each.site, "why": each.why} for each in failures],
                 "knobs_turned": len(turned),
             }
         )
     else:
-        _tell_cleaned(remains, failures, plan_only)
+        _tell_cleaned(remains, failures, dry_run)
         for each in others:
             _line(f"of user {each.uid}, left alone: {each.site} ({', '.join(each.things)})")
         if others:
             say(f"`tare device clean {others[0].site}` removes what is named, whoever left it.")
-        for thing in still_on if plan_only else ():
+        for thing in still_on if dry_run else ():
             _line(f"would be stopped: {thing}")
         for sentence in stopped:
             say(sentence)
@@ -494,9 +494,9 @@ def _gone(remains: Sequence[Remains], failures: Sequence[Failure]) -> list[Remai
     return [each for each in remains if each.owner is None and each.site not in failed]
 
 
-def _tell_cleaned(remains: Sequence[Remains], failures: Sequence[Failure], plan_only: bool) -> None:
+def _tell_cleaned(remains: Sequence[Remains], failures: Sequence[Failure], dry_run: bool) -> None:
     gone = _gone(remains, failures)
-    verb = "would be removed" if plan_only else "removed"
+    verb = "would be removed" if dry_run else "removed"
     for each in remains:
         if each.owner is not None:
             whose = f"pid {each.owner.pid}" if each.owner.pid else "a process that cannot be seen from here"

@@ -39,14 +39,14 @@ _OPENING_S = 600  # a virtual machine may take minutes to boot
     "--duration", type=DURATION, default="60s", show_default=True,
     help="How long to watch, each time; less than a sensor needs for an energy (1 s to 10 s) is refused.",
 )  # fmt: skip
-@click.option("--repeat", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
+@click.option("--blocks", type=click.IntRange(1, 1000), default=6, show_default=True, help="How many blocks.")
 @click.option("--states", is_flag=True, help="Idle states as a study of their own: logging on/off, DVFS on/off.")
 @output_option("The folder of the study's store: the baseload is next to it.  [default: DIR, or out/NAME]", FOLDER)
 @scale_option
 @trust_option
 @json_option
 def command(
-    study: Path, duration: float, repeat: int, states: bool, output: Path | None, scale: str | None, trust: bool,
+    study: Path, duration: float, blocks: int, states: bool, output: Path | None, scale: str | None, trust: bool,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Measure what the idle device draws on each platform and in each power mode of STUDY, or of the store DIR.
@@ -65,7 +65,7 @@ def command(
         raise ObstacleError(f"no power probe is enabled in {theirs.study}, and nothing was run:", sentences)
     if short := too_short(theirs, duration):
         raise StudyError("\n".join(["--duration is too short for an energy, and nothing was run:", *short]))
-    plain = (_states if states else _baseload)(theirs, duration, repeat)
+    plain = (_states if states else _baseload)(theirs, duration, blocks)
     made = from_plain(plain, "tare device baseload")
     store = folder.with_name(f"{folder.name}-idle-states") if states else baseload_folder(folder)
     with needs_of_study(made):
@@ -95,7 +95,7 @@ def _asked(study: Path, output: Path | None, trust: bool, scale: str | None) -> 
         return from_plain(store.study, str(study)), output or study
 
 
-def _baseload(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
+def _baseload(study: Study, duration_s: float, blocks: int) -> dict[str, Any]:
     """The same platforms, modes and probes, and nothing to do."""
     from tare.analysis.observations import OF_DATA
 
@@ -103,7 +103,7 @@ def _baseload(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
     controls = {name: levels for name, levels in plain["control"].items() if name not in OF_DATA}
     known = ("platform", *(f"control.{name}" for name in controls))
     return {
-        **_idle_study(study, "baseload", duration_s, repeat),
+        **_idle_study(study, "baseload", duration_s, blocks),
         "platform": _unlimited(plain["platform"]),
         "control": controls,
         "exclude": [each for each in plain["exclude"] if all(_is_of(key, known) for key in each)],
@@ -127,12 +127,12 @@ def _without_limits(part: Any) -> Any:
     return {name: kept} if kept else name
 
 
-def _states(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
+def _states(study: Study, duration_s: float, blocks: int) -> dict[str, Any]:
     """Bare metal, with a logging script and without, and with DVFS and without where that can be switched."""
     from tare.base.host import LocalHost
     from tare.parts.controls.power import Dvfs
 
-    plain = _idle_study(study, "idle-states", duration_s, repeat)
+    plain = _idle_study(study, "idle-states", duration_s, blocks)
     plain["platform"] = ["bare"]
     plain["workload"]["idle"]["logging"] = [False, True]
     if obstacles := Dvfs(state="off").obstacles(LocalHost()):
@@ -141,7 +141,7 @@ def _states(study: Study, duration_s: float, repeat: int) -> dict[str, Any]:
     return {**plain, "control": {"dvfs": ["on", "off"]}}
 
 
-def _idle_study(study: Study, what: str, duration_s: float, repeat: int) -> dict[str, Any]:
+def _idle_study(study: Study, what: str, duration_s: float, blocks: int) -> dict[str, Any]:
     plain = study.as_plain()
     settle_s = min(_MOST_SETTLE_S, duration_s / 10)
     return {
@@ -151,7 +151,7 @@ def _idle_study(study: Study, what: str, duration_s: float, repeat: int) -> dict
         "workload": {"idle": {"duration": f"{duration_s:g} s", "settle": f"{settle_s:g} s"}},
         "probes": plain["probes"],
         "missing": study.missing,
-        "repeat": repeat,
+        "repeat": blocks,
         "aa": False,
         "compare": {"metric": Role.POWER.metric},
         "limit": f"{duration_s + settle_s + _OPENING_S:g} s",

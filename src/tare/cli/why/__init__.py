@@ -13,40 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import await_device, with_interpreter
-from tare.api.studies import choose_platform, fetched, new_folder, placed, refuse_no_images
-from tare.base.declare import Role
-from tare.base.errors import TareError
+from tare.api.running import await_device
+from tare.api.studies import choose_platform, fetched, merged, new_folder, placed, refuse_no_images
+from tare.base.errors import StudyError, TareError
 from tare.base.files import replace_file
 from tare.base.secrets import masked_words
 from tare.base.text import count_text
+from tare.base.units import parse_share
+from tare.cli.asked import Asked, asked_workload, percentile_goal, workload_options
 from tare.cli.command_line import CommandVerb, refuse_no_program
-from tare.cli.own_line import Allowed, cured, line_options, taken
+from tare.cli.limits import limit_option
+from tare.cli.own_line import Described, cured, described_options, taken
 from tare.cli.scaffold import (
+    DURATION,
     FOLDER,
     WORDS,
     Option,
     as_one,
     json_option,
-    margin_option,
-    metric_option,
     need,
     output_option,
     print_json,
-    python_option,
     say,
     width,
 )
-from tare.cli.weigh import (
-    Asked,
-    asked_workload,
-    minutes_option,
-    percentile_goal,
-    script_options,
-    server_options,
-    steps_option,
-)
-from tare.cli.why.running import Attached, explain_running, running_options
+from tare.cli.why.running import LOOK_S, attach_option, explain_running
 from tare.cli.why.runs import (
     LEAST,
     Apart,
@@ -54,7 +45,7 @@ from tare.cli.why.runs import (
     Trying,
     are_stores,
     explain_stores,
-    layer_options,
+    layers_option,
     side,
     stopped_by_requests,
     suspects_json,
@@ -71,6 +62,11 @@ if TYPE_CHECKING:
     from tare.plan.why import Search, Suspects
 
 
+BLOCKS = 6  # where fewer show nothing; twice as many where there seems to be a cost
+DEFAULT_MARGIN = 0.05
+_OPTION = {"image": "--image", "env": "--container-env", "arguments": "--container-arg"}
+
+
 @dataclass(frozen=True)
 class Container:
     """What its options say."""
@@ -78,29 +74,22 @@ class Container:
     image: str | None
     against: str | None  # the image of the other side, which is bare metal without one
     fields: dict[str, Any]  # of its platform, with the image
-    profile: dict[str, Any]  # the field for its own seccomp filter, which runc alone has
 
 
 def _container(
-    image: str | None, against_image: str | None, ulimits: tuple[str, ...], inside_env: tuple[str, ...],
-    inside_arg: tuple[str, ...], seccomp_profile: Path | None, writable: bool, **limits: Any,
+    image: str | None, against_image: str | None, limits: dict[str, Any], container_env: tuple[str, ...],
+    container_arg: tuple[str, ...],
 ) -> Container:  # fmt: skip
-    named = all(each.startswith("-") for each in inside_arg)
-    need(named, "--inside-arg: write an option with its value, --inside-arg=--threads=16.")
-    numbers = _assigned("--ulimit", ulimits)
-    for name, text in numbers.items():
-        need(text.removeprefix("-").isdecimal(), f"--ulimit {name}={text}: write a number, or -1 for none.")
+    named = all(each.startswith("-") for each in container_arg)
+    need(named, "--container-arg: write an option with its value, --container-arg=--threads=16.")
     given = {
         "image": image and placed(image),
         **limits,
-        "writable": writable or None,
-        "ulimits": {name: int(text) for name, text in numbers.items()} or None,
-        "env": _assigned("--inside-env", inside_env) or None,
-        "arguments": _assigned("--inside-arg", inside_arg) or None,
+        "env": _assigned("--container-env", container_env) or None,
+        "arguments": _assigned("--container-arg", container_arg) or None,
     }
     fields = {name: value for name, value in given.items() if value is not None}
-    profile = {} if seccomp_profile is None else {"seccomp_profile": str(seccomp_profile.resolve())}
-    return Container(fields.get("image"), against_image and placed(against_image), fields, profile)
+    return Container(fields.get("image"), against_image and placed(against_image), fields)
 
 
 def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
@@ -111,110 +100,73 @@ def _assigned(option: str, variables: tuple[str, ...]) -> dict[str, str]:
 
 container_options: Option = as_one(
     "container", _container,
-    click.option("--image", help="The container's image; else the host's own root file system."),
-    click.option("--against-image", help="Another image on the other side, in the same container, for bare metal."),
-    click.option("--quota", type=float, help="The container's CPU quota, in cores."),
-    click.option("--cpuset", help="The container's cores, like 0-1."),
-    click.option("--memory", help="The container's memory limit, like 2GiB."),
-    click.option("--shm", help="The size of the container's /dev/shm, like 64MiB."),
-    click.option("--cpu-shares", type=click.IntRange(2, 262144), help="The container's CPU weight; 1024 is usual."),
-    click.option("--io-rate", help="What the container may read and write of a disk in a second, like 20MB."),
-    click.option("--ulimit", "ulimits", multiple=True, metavar="NAME=NUMBER",
-                 help="A limit of the container's processes: memlock, nofile, nproc, stack or core; -1 is none."),
-    click.option("--inside-env", multiple=True, metavar="NAME=VALUE", help="A variable of the container alone."),
-    click.option("--inside-arg", multiple=True, metavar="OPTION=VALUE",
-                 help="An option of the command in the container alone."),
-    click.option("--seccomp-profile", type=click.Path(path_type=Path, exists=True),
-                 help="The container's own filter (runc)."),
-    click.option("--writable", is_flag=True, help="A built-in workload may write to the container's root."),
+    click.option("--image", help="The container's image.  [default: this device's own files]"),
+    click.option("--against-image", metavar="IMAGE", help="Compare with this image, not with bare metal."),
+    limit_option,
+    click.option("--container-env", multiple=True, metavar="NAME=VALUE",
+                 help="A variable of the container alone. Repeatable."),
+    click.option("--container-arg", multiple=True, metavar="OPTION=VALUE",
+                 help="An option of the command in the container alone. Repeatable."),
 )  # fmt: skip
 
 
 @click.command("why", cls=CommandVerb)
 @click.option("--in", "inside", metavar="PLATFORM", help="The platform to explain.  [default: the first that works]")
-@click.option("--workload", metavar="NAME", help="A built-in workload (see `tare list workloads`).  [default: lenet5]")
-@python_option
 @container_options
-@metric_option("the mean step, or the whole run")
+@described_options
+@workload_options
+@attach_option
 @click.option(
-    "--repeat",
-    type=click.IntRange(1, 1000),
-    default=6,
-    show_default=True,
-    help="How many blocks where fewer show nothing; twice as many where there seems to be a cost.",
-)
-@margin_option("5%")
+    "--budget", "budget_s", type=DURATION, metavar="TIME",
+    help="How long the whole command may take, like 10min.  [default: until the cause is sure; 30 s with --attach]",
+)  # fmt: skip
 @click.option("--try", "tries", is_flag=True, help="Of two stores: try the suspects on this machine.")
-@layer_options
-@click.option("--start-up", is_flag=True, help="Look at the start-up to the first step instead of the steps.")
-@steps_option
-@minutes_option
-@script_options
-@line_options
-@running_options
-@server_options
-@click.option("-v", "--verbose", is_flag=True, help="Also what was tried, what was not, and what was ruled out.")
-@output_option("The folder of all stores; else out/why-TIME.", FOLDER)
+@layers_option
+@click.option("-v", "--verbose", is_flag=True, help="Also print what was tried, ruled out and not looked at.")
+@output_option("The folder of all stores; else out/why-TIME. The same command with it resumes.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[STORE STORE | -- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 @asked_workload
 def command(
-    inside: str | None,
-    asked: Asked,
-    allowed: Allowed,
-    attached: Attached,
-    python: str | None,
-    container: Container,
-    metric: str | None,
-    repeat: int,
-    margin: float,
-    tries: bool,
-    layering: Layering,
-    start_up: bool,
-    verbose: bool,
-    output: Path | None,
-    as_json: bool,
-) -> None:
+    inside: str | None, asked: Asked, attached: str | None, container: Container, budget_s: float | None,
+    described: Described, tries: bool, layering: Layering, verbose: bool, output: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Explain why a workload is slower in a container: the cause, how much it costs, and its cure.
 
-    First the container against bare metal, in interleaved blocks, and where the time goes. Then the suspects, by what
-    both sides recorded. Then each suspect is tried: the container without it, bare metal with it. What stays
-    unexplained is taken apart layer by layer, with runc. Each step ends as soon as its answer is sure; Ctrl-C prints
-    what is sure so far. `tare show FOLDER` prints the whole answer again.
+    The container and bare metal run in turns, and what both sides record is compared. Then each suspect is tried: the
+    container without it, bare metal with it. The search ends as soon as the answer is sure; Ctrl-C prints what is sure
+    so far. `tare show FOLDER` prints the whole answer again.
 
-    tare why --quota 1 -- python train.py
-
-    Put before the `docker run` or `podman run` line that you have, it explains that container, as it is, and prints the
-    change of your line:
-
-    tare why -- docker run --cpus 1 -v $PWD:/work -w /work app:1 python train.py
-
-    Of what runs already it says within half a minute what may slow it down, without a run of its own:
-    limits, waits, reads, variables. Nothing is restarted, written, or executed in it:
-
-    tare why --container my-service
-
-    One image against another, in the same container:
+    tare why --limit cpus=1,shm=64MiB -- python train.py
 
     tare why --image app:2 --against-image app:1 -- python train.py
 
-    A server is driven by requests from outside, as by `tare weigh --server`:
+    tare why --limit cpus=1 --server "python app.py" --port 8000
 
-    tare why --quota 1 --server "python app.py --threads 16" --port 8000
+    Put it before the `docker run` or `podman run` line that you have, and it prints the change of that line:
 
-    Of two stores it explains why the one is slower than the other: another machine, or the same one last week. What
-    both recorded is compared; --try runs both sides again here, with each suspect removed and added.
+    tare why -- docker run --cpus 1 -v $PWD:/work -w /work app:1 python train.py
+
+    A container or process that runs already is looked at without a run of its own, and nothing in it is changed:
+
+    tare why --attach my-service
+
+    Two stores, of two machines or two days: what differs, and with --try which difference costs the time:
 
     tare why out/monday out/today --try
     """
-    if attached.is_asked:
-        need(attached.running is None or attached.pid is None, "give either --container or --pid, not both.")
-        need(not asked.words, "--container and --pid look at what runs already, and take no command.")
-        explain_running(attached, as_json)
+    fields = asked.fields
+    margin = _margin(fields.take("compare.margin", DEFAULT_MARGIN))
+    metric = fields.take("compare.metric", None)
+    blocks = fields.take("repeat", BLOCKS)
+    need(type(blocks) is int and blocks > 0, f"--set repeat={blocks}: write how many blocks, a whole number.")
+    if attached is not None:
+        need(not asked.words, "--attach looks at what runs already, and takes no command.")
+        explain_running(attached, budget_s or LOOK_S, as_json)
         return
     folder = output or new_folder("why")
-    if not allowed.has_file and are_stores(asked.words):
-        trying = Trying(folder, {}, python, repeat, margin, metric) if tries else None
+    if not described.is_given and are_stores(asked.words):
+        trying = Trying(folder, {}, blocks, margin, metric, budget_s=budget_s) if tries else None
         with stopped_by_requests():
             try:
                 explain_stores(asked.words, trying, margin, metric, as_json, verbose)
@@ -224,16 +176,16 @@ def command(
         return
     need(
         percentile_goal(asked.serving) is None,
-        "--goal with a percentile searches for a rate, which `tare weigh` does: give `tare why` a time alone, "
-        "--goal '300 ms', and the --rate to explain.",
+        "a goal with a percentile searches for a rate, which `tare weigh` does: give `tare why` a time alone, "
+        "`--set workload.goal=300ms`, and the rate to explain, `--set workload.rate=50/s`.",
     )
     need(not tries, f"--try is for two stores, `tare why STORE STORE --try`, and not for {' '.join(asked.words)!r}.")
     need(
-        not (layering.always and (allowed.has_file or is_line(asked.words))),
+        not (layering.always and (described.is_given or is_line(asked.words))),
         "--layers takes a container of tare's own apart, and not yours.",
     )
-    given = {"--in": inside, **{f"--{name}": value for name, value in (container.fields | container.profile).items()}}
-    line = taken(asked.words, allowed, given | asked.about_container(), asked.end_early, container.against)
+    given = {"--in": inside, **{_OPTION.get(name, "--limit"): value for name, value in container.fields.items()}}
+    line = taken(asked.words, fields, given | asked.about_container(), asked.end_early, container.against, described)
     need(
         bool(container.image or line) or not container.against,
         "--against-image is the other one of two: name the slow one by --image, or by your `docker run` line.",
@@ -241,15 +193,14 @@ def command(
     work = line.work if line else asked.workload(image=bool(container.image))
     need(
         asked.is_own or "arguments" not in container.fields,
-        "--inside-arg is about an option of a command: give one after --, or a --server.",
+        "--container-arg is about an option of a command: give one after --, or a --server.",
     )
-    fields, profile = {**container.fields, **asked.script.platform()}, container.profile
-    need(not (python and asked.words), "--python is for built-in workloads: a command names its own.")
+    sides = merged({**container.fields, **asked.script.platform()}, fields.platform)
+    profile = {name: sides.pop(name) for name in ("seccomp_profile",) if name in sides}
     refuse_no_images(container.image, container.against)
     if line is None:
         refuse_no_program(work)
-    judged = Role.START_UP.metric if start_up else metric
-    run = Trying(folder, work, python, repeat, margin, judged, container.image, line)
+    run = Trying(folder, work, blocks, margin, metric, container.image, line, budget_s=budget_s, more=fields.study)
     finding, apart = Finding(run), None
     await_device()
     with ExitStack() as stack:
@@ -259,23 +210,22 @@ def command(
                 chosen = choose_platform("runc" if profile and inside is None else inside, stack)
                 fetched(chosen, container.image, container.against)
             else:
-                chosen, fields = "own", line.fields
-            need(not profile or chosen == "runc", "--seccomp-profile is for runc: add `--in runc`.")
-            refuse_wrong(chosen, {**fields, **profile}, work, python)
+                chosen, sides = "own", line.fields
+            need(not profile or chosen == "runc", "platform.seccomp_profile is for runc: add `--in runc`.")
+            refuse_wrong(chosen, {**sides, **profile}, work)
             if container.against is not None:
                 against = "--layers takes a container apart against bare metal, and not against an image."
                 need(not layering.always, against)
-                other = (line and line.other) or {**fields, **profile, "image": container.against}
+                other = (line and line.other) or {**sides, **profile, "image": container.against}
                 run.other_side(chosen, other, (str(line.line.image if line else container.image), container.against))
-            found = finding.explained(chosen, {**fields, **profile}, quiet=as_json, verbose=verbose)
+            found = finding.explained(chosen, {**sides, **profile}, quiet=as_json, verbose=verbose)
             if found.answer is not None and found.total.verdict == "slower" and not found.answer.explained:
-                found = finding.placed()
-            wanted = layering.always or (
-                found.unexplained and not layering.never and not container.against and line is None
-            )
+                found = found if run.is_out_of_time else finding.placed()
+            left = not run.is_out_of_time and not layering.never and not container.against and line is None
+            wanted = layering.always or (found.unexplained and left)
             if wanted and found.answer is not None and not as_json:  # it takes long: what is known is said before it
                 click.echo(_text(found, run, verbose=False), err=True)
-            apart = taken_apart(run, chosen, fields, profile, layering) if wanted else None
+            apart = taken_apart(run, chosen, sides, profile, layering) if wanted else None
         except KeyboardInterrupt:
             _tell_stopped(finding, folder, as_json, verbose)
             raise SystemExit(130) from None
@@ -357,7 +307,9 @@ class Finding:
         if not quiet:
             _tell_suspects(found, run.sides, verbose)
         self._search = search = Search(slow, run.quick, found.suspects.held)
-        if first.total.verdict == "slower" and search.candidates():  # else it could not be seen to go away
+        if (
+            first.total.verdict == "slower" and search.candidates() and not run.is_out_of_time
+        ):  # else it could not be seen to go away
             run.tried(search)
         return self.so_far()
 
@@ -459,10 +411,17 @@ def _resumes(folder: Path) -> str:
     return f"This resumes{again}:\n  {shlex.join(['tare', 'why', *given, *shown])}"
 
 
-def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any], python: str | None) -> None:
+def _margin(value: Any) -> float:
+    try:
+        return parse_share(value)
+    except ValueError as error:
+        raise StudyError(f"--set compare.margin={value}: {error}.") from None
+
+
+def refuse_wrong(platform: str, fields: dict[str, Any], work: dict[str, Any]) -> None:
     """What is wrong with the options is reported before anything is started."""
     from tare.plan.why import Level
     from tare.studies.load import from_plain
 
     plain = {"study": "why", "platform": [Level(platform, fields).as_plain()], "workload": work}
-    with_interpreter(from_plain(plain, "tare why"), python)
+    from_plain(plain, "tare why")

@@ -1,16 +1,16 @@
-"""`tare why --container NAME` and `--pid PID`: what may slow down a program that runs, without a run of it."""
+"""`tare why --attach CONTAINER` or PID: what may slow down a program that runs, without a run of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tare.base.host import LocalHost
 from tare.base.text import count_text, share_text, time_text
-from tare.cli.scaffold import Option, as_one, print_json, say, width
+from tare.cli.scaffold import Option, print_json, say, width
 
 if TYPE_CHECKING:
     from tare.analysis.why.running import Found
@@ -18,42 +18,26 @@ if TYPE_CHECKING:
 _LEAST_TOLD = 0.05  # of the time: a wait of the first thread that is worth a line
 
 
-@dataclass(frozen=True)
-class Attached:
-    """What its options say."""
+LOOK_S = 30.0  # where nobody says how long to look
 
-    running: str | None  # a container
-    pid: int | None
-    seconds: float
-
-    @property
-    def is_asked(self) -> bool:
-        return self.running is not None or self.pid is not None
-
-
-running_options: Option = as_one(
-    "attached", Attached,
-    click.option("--container", "running", metavar="NAME|ID",
-                 help="Look at a container that runs, without a run of it."),
-    click.option("--pid", type=click.IntRange(1), help="The same of a process that runs, with all that it started."),
-    click.option("--seconds", type=click.FloatRange(0.5, 3600), default=30.0, show_default=True,
-                 help="How long --container and --pid look."),
+attach_option: Option = click.option(
+    "--attach", "attached", metavar="CONTAINER|PID",
+    help="Look at a running container, by name or ID, or at a process with all that it started.",
 )  # fmt: skip
 
 
-def explain_running(attached: Attached, as_json: bool) -> None:
+def explain_running(attached: str, seconds: float, as_json: bool) -> None:
     """Look, judge, and say what would prove it."""
     from tare.analysis.why.running import suspects
     from tare.drivers.containers import running
     from tare.parts.knowledge import costly_variables
 
     host = LocalHost()
-    if attached.pid is not None:
-        target = running.of_pid(attached.pid)
-    else:
-        target = running.of_container(host, str(attached.running))
-    say(f"looking at {target.name} for {attached.seconds:g} s: nothing is started in it, and nothing of it is changed.")
-    seen = asdict(running.look(host, target, attached.seconds))
+    # The ID of a container has twelve digits or more, and the number of a process at most seven.
+    is_process = attached.isdecimal() and len(attached) <= 7
+    target = running.of_pid(int(attached)) if is_process else running.of_container(host, attached)
+    say(f"looking at {target.name} for {seconds:g} s: nothing is started in it, and nothing of it is changed.")
+    seen = asdict(running.look(host, target, seconds))
     found = suspects(seen, costly_variables("allocator", "debug_variables"))
     line = running.line_text(target)
     if as_json:

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tare.api.running import needs_of, run_into, study_text, with_interpreter
+from tare.api.running import needs_of, run_into, study_text
+from tare.api.studies import merged
 from tare.base.errors import ObstacleError, TareError
 from tare.base.host import LocalHost
 from tare.cli.report import write_report
@@ -77,16 +78,18 @@ class Trying:
         self,
         folder: Path,
         work: dict[str, Any],
-        python: str | None,
         repeat: int,
         margin: float,
         metric: str | None,
         image: str | None = None,
         line: Taken | None = None,
+        budget_s: float | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         from tare.plan.why import Level
 
-        self._folder, self._work, self._python = folder, work, python
+        self._folder, self._work, self._more = folder, work, more or {}
+        self._ends_s = None if budget_s is None else time.monotonic() + budget_s
         self.repeat, self.margin, self.metric = repeat, margin, metric
         self._is_given = metric is not None  # else two figures are judged: see `answer`
         self.most = 2 * repeat  # blocks of a wave, where fewer leave it open
@@ -111,11 +114,19 @@ class Trying:
         short = Path(images[0]).name, Path(images[1]).name  # app:2; of a path that differs in its end
         self.quick, self.sides = Level(platform, fields), short if short[0] != short[1] else images
 
+    @property
+    def is_out_of_time(self) -> bool:
+        """Whether the budget leaves no time for a further study."""
+        return self._ends_s is not None and time.monotonic() + self._trial_s() * LEAST > self._ends_s
+
+    def _trial_s(self) -> float:
+        return self._seconds / max(1, self._trials)
+
     def time_text(self, trials: int) -> str:
         """How long so many trials take, by those so far."""
         from tare.base.text import duration_text
 
-        return duration_text(trials * self._seconds / max(1, self._trials))
+        return duration_text(trials * self._trial_s())
 
     def answer(self, waves: Sequence[Wave] | None = None) -> Answer:
         """What all waves show. A whole run that is surely slower counts where the mean step is not."""
@@ -151,6 +162,9 @@ class Trying:
 
         found = None
         while sides := search.next():
+            if self.is_out_of_time:
+                say("the time of --budget is used up: the other suspects were not tried.")
+                return found or self.answer()
             names = [each for each in search.candidates() if any(each in role.split() for role in sides)]
             count = len({str(level.as_plain()) for level in sides.values()})  # two roles may be the same side
             takes = f", about {self.time_text(count * LEAST)}" if self._trials else ""
@@ -190,7 +204,8 @@ class Trying:
         # Each level once: two causes may be tried by the same change.
         plain = [level.as_plain() for level in sides.values()]
         levels = [each for n, each in enumerate(plain) if each not in plain[:n] and each != self.quick.as_plain()]
-        repeat = {"min": min(LEAST, self.most), "max": self.most, "within": "30 d"}
+        left = "30 d" if self._ends_s is None else f"{max(1.0, self._ends_s - time.monotonic()):.0f} s"
+        repeat = {"min": min(LEAST, self.most), "max": self.most, "within": left}
         began_s = time.monotonic()
         try:
             records = self.records(stage, levels, {"repeat": repeat, "aa": False}, enough)
@@ -269,7 +284,7 @@ class Trying:
 
         sides = [self.quick.as_plain(), *platforms] if with_other else platforms
         plain, first = self.plain(stage, sides, fields), not self._known
-        study = with_interpreter(from_plain(plain, "tare why"), self._python)
+        study = from_plain(plain, "tare why")
         os.environ[MODULES] = "1"  # the trials are made in this process
         outcome = run_into(
             study, study_text(study), self._folder / stage, enough=enough, first=first, rehearsed=self._rehearsed
@@ -295,7 +310,7 @@ class Trying:
         limit_s = followed_limit_s([self._slowest_s]) or 0.0
         if self._known and limit_s > Study.model_fields["limit_s"].default:
             plain["limit"] = f"{math.ceil(limit_s)} s"
-        return {**plain, "rehearse": not self._known}
+        return merged({**plain, "rehearse": not self._known}, self._more)
 
     def note_lengths(self, records: Sequence[Record]) -> None:
         """A study ran: both sides are known to run, and how long the workload takes at the most."""
@@ -325,36 +340,37 @@ def _is_open_for(causes: Sequence[str], found: Answer) -> bool:
     return bool(found.open_for(causes))
 
 
-ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --only names
+ROOT, ENGINE = "mounts", "docker"  # layers that cannot be switched: they are measured whatever --layers names
 
 
 @dataclass(frozen=True)
 class Layering:
-    """What its options say: whether to take it apart, and how."""
+    """Whether to take a container apart, and how."""
 
-    always: bool
-    never: bool
-    only: tuple[str, ...] | None
-    cumulative: bool
-    calls: bool  # whether system calls are counted
-
-
-def _layering(
-    layers: bool, no_layers: bool, only: tuple[str, ...] | None, cumulative: bool, no_calls: bool
-) -> Layering:
-    need(not (layers and no_layers), "give either --layers or --no-layers, not both.")
-    return Layering(layers, no_layers, only, cumulative, not no_calls)
+    always: bool = False
+    never: bool = False
+    only: tuple[str, ...] | None = None
+    cumulative: bool = False
+    calls: bool = True  # whether system calls are counted
 
 
-layer_options: Option = as_one(
+_HOW = ("always", "never", "cumulative", "no-calls")
+
+
+def _layering(layers: tuple[str, ...] | None) -> Layering:
+    words = layers or ()
+    need("never" not in words or len(words) == 1, "--layers never stands alone.")
+    only = tuple(each for each in words if each not in _HOW)
+    always = bool(words) and "never" not in words
+    return Layering(always, "never" in words, only or None, "cumulative" in words, "no-calls" not in words)
+
+
+layers_option: Option = as_one(
     "layering", _layering,
-    click.option("--layers", is_flag=True, help="Take it apart layer by layer, whatever was found before."),
-    click.option("--no-layers", is_flag=True, help="Do not, even if the cost stays unexplained."),
-    click.option("--only", metavar="LAYERS", type=NamesOption("layer", (ROOT, *LAYERS, ENGINE)),
-                 help="Only these layers, such as cpu,seccomp; mounts and docker are always measured.  [default: all]"),
-    click.option("--cumulative", is_flag=True, help="Only put layers on one after the other; take none off singly."),
-    click.option("--no-calls", is_flag=True,
-                 help="Do not count system calls (one more trial a layer, traced, untimed)."),
+    click.option("--layers", metavar="HOW", type=NamesOption("layer", (*_HOW, ROOT, *LAYERS, ENGINE)),
+                 help="Take the container apart layer by layer: always, never, or only some, like cpu,seccomp. "
+                 "`cumulative` takes no layer off singly; `no-calls` counts no system calls.  [default: where a cost "
+                 "stays unexplained]"),
 )  # fmt: skip
 
 
@@ -398,7 +414,7 @@ def taken_apart(
         say(f"layer by layer: {count} sides in {run.repeat} blocks, about {run.time_text(run.repeat * count)}.")
         found = run.waterfall("layers", sides)
         if not layering.calls:
-            return Apart(found, Calls(missing="system calls were not counted (--no-calls)."), skipped)
+            return Apart(found, Calls(missing="system calls were not counted (--layers no-calls)."), skipped)
         return Apart(found, run.calls([*stages.chain, *stages.aside, *stages.engines]), skipped)
 
 
@@ -425,7 +441,7 @@ def _skipped(limits: dict[str, Any], only: tuple[str, ...] | None) -> dict[str, 
 
     skipped = skipped_layers(limits, only)
     missing = ", ".join(sorted(NEEDED_BY_USER & skipped.keys()))
-    need(not (only and "user" in only and missing), f"--only: the layer user needs {missing}; name them too.")
+    need(not (only and "user" in only and missing), f"--layers: the layer user needs {missing}; name them too.")
     return skipped
 
 

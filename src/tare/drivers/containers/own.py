@@ -67,6 +67,7 @@ _MOST_LOOKED_AT = 10_000  # entries of a volume
 MADE_WITHIN_S = 1800.0  # it may fetch the image
 _ENDS_WITHIN_S = 60.0
 _MONITOR_ENDS_WITHIN_S = 2.0
+_REAL = "`--set platform.real_volumes=true`"
 _FOR_LOADERS = " For data loaders --shm-size 8g does what --ipc host does: the batches of their workers have room."
 _LOOKS_EVERY_S = 0.05
 # What becomes the user's program, or starts it, by its name before a colon: runc calls itself `runc:[2:INIT]`.
@@ -271,33 +272,33 @@ def refusals(line: Line, seen: Seen, allow: Collection[str]) -> list[str]:
     if seen.open_to_device and "privileged" not in allow:
         found.append(
             f"{' and '.join(seen.open_to_device)} let the container change this device itself: "
-            "--allow-privileged runs it so, or take it out of the line."
+            "`--set platform.allow_privileged=true` runs it so, or take it out of the line."
             + (_FOR_LOADERS if "--ipc host" in seen.open_to_device else "")
         )
     if "volumes" in allow:
         return found
     if line.program == "podman" and (theirs := line.values("--volumes-from")):
         found.append(
-            f"--volumes-from {theirs[0]} shares folders that podman does not list: --real-volumes lets the runs write "
+            f"--volumes-from {theirs[0]} shares folders that podman does not list: {_REAL} lets the runs write "
             "to them, or write them into the line by -v."
         )
     total = 0
     for mount in seen.mounts:
         if socket := _socket_in(mount):
-            found.append(f"{socket} gives the container an engine or a service: --real-volumes hands it on.")
+            found.append(f"{socket} gives the container an engine or a service: {_REAL} hands it on.")
         elif mount.writable and not any(_is_at(flag, mount) for flag in line.flags):
             found.append(
                 f"{mount.source}, which the container may write to at {mount.target}, is in no --volume or --mount "
-                "of the line that a copy could stand in for (--volumes-from?): --real-volumes lets them write to it."
+                "of the line that a copy could stand in for (--volumes-from?): {_REAL} lets them write to it."
             )
         elif mount.writable and (size := mount.size) is not None:
             total += size
         elif mount.writable:
-            found.append(f"{mount.source} cannot be read by us to be copied: --real-volumes lets the runs write to it.")
+            found.append(f"{mount.source} cannot be read by us to be copied: {_REAL} lets the runs write to it.")
     if total > LARGEST_COPY_BYTES:
         found.append(
             f"the volumes that it may write to have {total / 1e9:.1f} GB, too much for a copy in each trial: "
-            "mount them read-only (`:ro`), or let the runs write to them by --real-volumes."
+            "mount them read-only (`:ro`), or let the runs write to them by `--set platform.real_volumes=true`."
         )
     return found
 

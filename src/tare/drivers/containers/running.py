@@ -62,7 +62,7 @@ class Seen:
 def of_pid(pid: int) -> Target:
     if not words_of(pid):
         raise StudyError(f"no program runs as process {pid}: `ps -ef` lists those that do.")
-    return Target(pid, f"process {pid}", f"--pid {pid}")
+    return Target(pid, f"process {pid}", f"--attach {pid}")
 
 
 def of_container(host: Host, name: str) -> Target:
@@ -80,7 +80,7 @@ def of_container(host: Host, name: str) -> Target:
             image = host.run([engine, "image", "inspect", "--format", "{{json .Config}}", found["Image"]])
             of_image = json.loads(image.out) if image.code == 0 else {}
             pid = int(found["State"]["Pid"])
-            return Target(pid, f"container {name}", f"--container {name}", found, engine, of_image)
+            return Target(pid, f"container {name}", f"--attach {name}", found, engine, of_image)
         said.append(f"{engine}: {(asked.err.strip().splitlines() or [f'code {asked.code}'])[-1]}")
     raise StudyError(f"no engine has a container {name} ({'; '.join(said) or 'there is neither docker nor podman'}).")
 
@@ -256,7 +256,7 @@ def _note_unseen(host: Host, target: Target, seen: Seen) -> None:
         seen.unseen["reads and writes"] = again
     if target.container is None:
         seen.unseen["throttling, pressure and memory of a group"] = (
-            "a process may share its control group: `tare why --container NAME` looks at a container's."
+            "a process may share its control group: `tare why --attach NAME` looks at a container's."
         )
     elif "throttled" not in seen.spent:
         seen.unseen["throttling"] = "its control group does not count it."

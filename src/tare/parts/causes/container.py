@@ -21,6 +21,9 @@ _PLACES = {
 }
 
 
+_ALLOWED = "--set platform.allow_network=true"
+
+
 class RootFiles(Cause):
     """The container's file system: small files through an overlay, a FUSE mount, or a share of another machine."""
 
@@ -358,8 +361,8 @@ class Network(Cause):
             evidence=f"it did not run for {waits:.1f} s, {others:.1f} s on the other side.",
             guess=True,
             without=None if of_line else {"network": "host"},
-            cure=f"{'--allow-network' if of_line else '--network host'}, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
-            untried="its runs have the network of your line only with --allow-network." if of_line else "",
+            cure=f"{_ALLOWED if of_line else '--network host'}, or HF_HUB_OFFLINE=1, WANDB_MODE=offline",
+            untried=f"its runs have the network of your line only with {_ALLOWED}." if of_line else "",
         )
 
 

@@ -131,7 +131,7 @@ def _answer(found: Waterfall) -> Iterator[str]:
         named = in_words([layer_name(layer.layer) for layer in found.guilty])
         yield f"It is the {named} that costs: surely slower with it than without."
     elif found.total.verdict == "slower":
-        yield "The whole is slower, but no single layer is surely so: run more blocks (--repeat)."
+        yield "The whole is slower, but no single layer is surely so: run more blocks (--set repeat=12)."
     else:
         yield "No layer is surely slower than the ones before it."
     if found.noise_floor is not None:
@@ -387,7 +387,7 @@ def _percent(share: float) -> str:
 
 def _what_is_left(found: Answer, told: Told, located: Sequence[str], other: str) -> str:
     if found.total.verdict != "slower" and not found.causes:
-        return "more blocks may show a cost (--repeat)."
+        return "more blocks may show a cost (--set repeat=12)."
     if not found.causes:
         return "what of it costs is not known." if located else "all of it."
     if found.explained:

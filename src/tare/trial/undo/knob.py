@@ -333,7 +333,7 @@ class _Holding:
 def _report(failed: list[str], notes: list[str], force: bool) -> None:
     if failed:
         again = f"`{restore_command(force=force)}` {'restores what tare found' if force else 'tries again'}"
-        last = f"{again}; `{restore_command()} --plan` shows the state of each setting."
+        last = f"{again}; `{restore_command()} --dry-run` shows the state of each setting."
         raise NotRestoredError("\n".join(["the device was NOT left as it was found.", *failed, last]), force=force)
     if notes:
         raise TareError("the device is as it was found, but:\n" + "\n".join(notes))

@@ -105,7 +105,17 @@ def test_the_kept_store_of_s4_has_a_law_for_every_application_and_says_what_it_d
 
 def test_the_command_tells_it_and_has_it_as_json(tmp_path):
     root = store_of(tmp_path / "s", by_cores(lambda cores: 0.02 + 1.2 / cores))
-    words = ["choose", "predict", str(root), "--features", "cores", "--time", "step_mean_s", "--overhead", "bare"]
+    words = [
+        "choose",
+        "predict",
+        str(root),
+        "--features",
+        "cores",
+        "--columns",
+        "time=step_mean_s",
+        "--overhead",
+        "bare",
+    ]
     said = CliRunner().invoke(verbs, [*words, "--at", "cores=12"])
     assert said.exit_code == 0, said.output
     assert "overhead of docker over bare, 5 modes, 30 pairs: log ratio = " in said.output.replace("\n", " ")

@@ -22,7 +22,7 @@ def test_a_line_of_ones_own_has_its_network_or_is_given_it_by_an_option() -> Non
     found = Network().examine(Side("yours", "own", {"allow_network": False}, metrics=waited), BARE)
 
     assert isinstance(found, Suspicion) and found.without is None
-    assert found.cure.startswith("--allow-network")
+    assert found.cure.startswith("--set platform.allow_network=true")
     assert isinstance(Network().examine(Side("yours", "own", {"allow_network": True}, metrics=waited), BARE), RuledOut)
 
 
