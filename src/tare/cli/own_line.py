@@ -273,6 +273,6 @@ def _on_bare_metal(seen: Any, bare: Any) -> tuple[list[str], str]:
     inside = seen.on_device(seen.folder)
     folder = inside if inside != seen.folder else str(Path.cwd())
     if bare is not None:
-        return words_of(bare, "workload.argv") if isinstance(bare, str) else list(map(str, bare)), folder
+        return words_of(bare, "--set workload.argv") if isinstance(bare, str) else list(map(str, bare)), folder
     words = [seen.on_device(word) if word.startswith("/") else word for word in seen.argv]
     return words, folder

@@ -94,6 +94,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {  # verb -> option -> what it is now
 _IN_STORES = (
     (r"^analyse (\w+)", r"show \1"),
     (r"^(choose predict .*)--time (\S+)", r"\1--columns time=\2"),
+    (r"^(choose predict .*--columns time=\S+) --energy (\S+)", r"\1,energy=\2"),
 )
 
 
