@@ -42,7 +42,7 @@ class Client:
     options: tuple[str, ...] = ()  # of the program itself, in each call
     settings: tuple[str, ...] = ()  # likewise, but where the user's own are needed: to fetch an image
     socket: str = ""  # of a daemon
-    env: Mapping[str, str] = field(default_factory=lambda: {"PATH": PATH, "HOME": "/root"})  # when a job is started
+    env: Mapping[str, str] = field(default_factory=dict)  # when a job is started
     limit_s: float = _ANSWERS_WITHIN_S
 
     @property
@@ -125,16 +125,22 @@ def labels(site: str) -> dict[str, str]:
 
 def docker(host: Host, socket: str, limit_s: float = _ANSWERS_WITHIN_S) -> Client:
     """The Docker engine that answers at this socket."""
-    return Client(host, "docker", (f"--host={UNIX}{socket}",), (_NO_SETTINGS,), socket=socket, limit_s=limit_s)
+    env = {"PATH": _path(host), "HOME": "/root"}
+    return Client(host, "docker", (f"--host={UNIX}{socket}",), (_NO_SETTINGS,), socket=socket, env=env, limit_s=limit_s)
 
 
 def podman(host: Host, *options: str) -> Client:
     """Podman; without root its containers are where the user's variables say."""
     words = (*_PODMAN, *options)
     if is_root(host) or not isinstance(host, OwnDevice):
-        return Client(host, "podman", words)
+        return Client(host, "podman", words, env={"PATH": _path(host), "HOME": "/root"})
     kept = {name: os.environ[name] for name in _KEPT_BY_PODMAN if name in os.environ}
-    return Client(host, "podman", words, env={"PATH": PATH, **kept})
+    return Client(host, "podman", words, env={"PATH": _path(host), **kept})
+
+
+def _path(host: Host) -> str:
+    """Where a command line is looked for: here where the user's shell finds it, such as below a home folder."""
+    return os.environ.get("PATH", PATH) if isinstance(host, OwnDevice) else PATH
 
 
 def is_installed(host: Host, program: str) -> bool:

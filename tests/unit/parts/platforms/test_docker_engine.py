@@ -243,3 +243,9 @@ def test_the_network_namespace_that_a_killed_engine_left_mounted_is_found_and_un
 
     living = {f"{place}/dockerd.pid": "600", "/proc/600/cmdline": f"dockerd\0{place}/dockerd.pid"}
     assert engine.dead_mounts(FakeHost(files={**dead.files, **living})) == []
+
+
+def test_a_command_line_below_a_home_folder_is_found_for_jobs_too(monkeypatch):
+    monkeypatch.setenv("PATH", "/home/ada/bin:/usr/bin")
+    assert client.docker(LocalHost(), "/run/docker.sock").env["PATH"] == "/home/ada/bin:/usr/bin"
+    assert client.podman(LocalHost()).env["PATH"] == "/home/ada/bin:/usr/bin"
