@@ -48,7 +48,11 @@ RULES: tuple[Rule, ...] = (
     Rule(r"threads?([._]|$)|OMP_|MKL_.*THREADS|OPENBLAS_.*THREADS", True, "another number of threads", ("threads",)),
     Rule(r"optimi[sz]er|foreach|fused", True, "another optimiser path: it changes the optimiser step alone"),
     Rule(r"blas|mkldnn|onednn|(^|[._])mkl|capability", True, "another linear-algebra library or code path"),
-    Rule(r"^env\.CUDA_(HOME|PATH|ROOT|TOOLKIT_ROOT_DIR)$", False, "where a toolkit lies; its libraries are compared"),
+    Rule(
+        r"^env\.(CUDA_(HOME|PATH|ROOT|TOOLKIT_ROOT_DIR|VERSION)|NV_\w+)$",
+        False,
+        "what an image says of its toolkit; the libraries themselves are compared",
+    ),
     Rule(r"cudnn|cuda|driver|tensorrt", True, "another GPU stack"),
     Rule(r"(^|[._])torch([._]|$)", True, "another build of torch"),
     Rule(r"MALLOC_|tcmalloc|jemalloc|mimalloc", True, "another memory allocator or its thresholds", ("malloc",)),
