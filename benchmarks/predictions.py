@@ -1,6 +1,6 @@
 """How far off `tare choose predict` and other methods are, on the same random splits into measured and held-out modes.
 
-    python -m benchmarks.predictions SOURCE --features gpu_mhz,cores --time ms --energy joules --group model
+    python -m benchmarks.predictions SOURCE --features gpu_mhz,cores --columns time=ms,energy=joules --group model
 
 SOURCE is a store or a table, as for `tare choose predict`. `tare` sees the measured modes of the workload itself,
 `tare+transfer` also all modes of the others; `linear` is the paper's method (S3 5.7); `linear-own` has a regression of
@@ -45,7 +45,7 @@ from tare.analysis.choose.surface import FIGURES, LEVEL, WIDER, centre, with_ene
 from tare.base.columns import wrap
 from tare.base.errors import StudyError, TareError
 from tare.base.text import safe_text
-from tare.cli.scaffold import NAMES, width
+from tare.cli.scaffold import NAMES, columns_option, width
 from tare.records.model import grouped
 from tare.report.columns import sentences, table
 
@@ -313,9 +313,7 @@ def _regression_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
 @click.command()
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--features", type=NAMES, required=True, help="What makes a mode, such as gpu_mhz,cores.")
-@click.option("--time", "time", required=True, metavar="COLUMN", help="The time of a step or an epoch.")
-@click.option("--energy", metavar="COLUMN", help="The energy of the same step or epoch.")
-@click.option("--power", metavar="COLUMN", help="Its mean power.")
+@columns_option("time", "energy", "power", help_text="Which column has the time (required), the energy, the power.")
 @click.option("--group", metavar="COLUMN", help="The column that tells the workloads apart.")
 @click.option("--measured", type=click.IntRange(2), metavar="K", help="Besides 4, 6, 8 and 12 so many measured modes.")
 @click.option("--splits", type=click.IntRange(1, 10_000), default=SPLITS, show_default=True)
@@ -325,9 +323,7 @@ def _regression_lines(outcomes: Sequence[Outcome], width: int) -> list[str]:
 def command(
     source: Path,
     features: tuple[str, ...],
-    time: str,
-    energy: str | None,
-    power: str | None,
+    columns: dict[str, str],
     group: str | None,
     measured: int | None,
     splits: int,
@@ -336,7 +332,9 @@ def command(
     as_json: bool,
 ) -> None:
     """How far off each method is, in per cent of what was measured."""
-    modes = read_modes(source, Columns(features, time, energy, power, group))
+    if "time" not in columns:
+        raise StudyError("--columns time=COLUMN names the time of a step or an epoch.")
+    modes = read_modes(source, Columns(features, columns["time"], columns.get("energy"), columns.get("power"), group))
     asked = [] if measured is None else possible_counts(modes, [measured])  # asked for by name, so refused by name
     counts = possible_counts(modes, [*COUNTS, *asked])
     methods = methods_of(modes) if method == "all" else [method]

@@ -108,7 +108,7 @@ def _compared_elsewhere(ctx: click.Context, param: click.Parameter, value: str |
     need(
         value is None,
         "How far the methods are off, on random splits, is compared in a clone of the repository, by `python -m"
-        " benchmarks.predictions SOURCE` with --features, --time etc.; here --measured K reports tare's own error.",
+        " benchmarks.predictions SOURCE` with --features, --columns etc.; here --measured K reports tare's own error.",
     )
 
 

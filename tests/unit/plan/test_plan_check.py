@@ -185,7 +185,7 @@ def test_a_program_that_a_platform_does_not_show_is_an_obstacle_before_the_first
 
     assert (found.code, found.subject) == ("needs.program", "platform docker")
     assert "/tmp/venv/bin/python is not there inside docker, which has a folder /tmp of its own" in found.sentence
-    assert "--reads /tmp/venv)" in found.sentence
+    assert "`--mount /tmp/venv`" in found.sentence
     assert shown == [()]
 
 

@@ -134,7 +134,7 @@ def test_an_ordinary_user_whose_program_may_not_write_is_told_what_may_be_writte
     monkeypatch.setattr("os.geteuid", lambda: user)
     err = "PermissionError: [Errno 13] Permission denied: '/home/x/.cache'"
     verdict = verdict_of(trial_state(exit=Exit(code=1, seconds=1.0, err=err)))
-    assert ["`--writes DIR`" in str(reason) for reason in verdict.reasons[1:]] == [True] * hints
+    assert ["`--mount DIR:rw`" in str(reason) for reason in verdict.reasons[1:]] == [True] * hints
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_file_below_run_is_named_though_the_container_sees_all_other_files(tmp
     (tmp_path / "a.sock").write_text("x")
     err = f"FileNotFoundError: [Errno 2] No such file or directory: '{tmp_path}/a.sock'"
     state = trial_state(exit=Exit(code=1, seconds=1.0, err=err))
-    assert f"`--reads {tmp_path}/a.sock`" in str(verdict_of(state).reasons[1])
+    assert f"`--mount {tmp_path}/a.sock`" in str(verdict_of(state).reasons[1])
 
 
 def test_what_a_program_looked_for_in_vain_and_is_on_the_device_is_named_with_the_option_that_brings_it(tmp_path):
@@ -163,7 +163,7 @@ def test_what_a_program_looked_for_in_vain_and_is_on_the_device_is_named_with_th
     missing = "No such file or directory: "
     err = f"FileNotFoundError: [Errno 2] {missing}'{tmp_path}/set.bin'\n{missing}'/no'"
     verdict = verdict_of(trial_state(exit=Exit(code=1, seconds=1.0, err=err)))
-    assert f"`--reads {tmp_path}/set.bin` brings it" in str(verdict.reasons[1])
+    assert f"`--mount {tmp_path}/set.bin` brings it" in str(verdict.reasons[1])
     assert "/no:" not in str(verdict.reasons[1])
 
 
@@ -540,7 +540,9 @@ def test_what_helps_against_a_late_load_is_what_it_has_not(changes, says):
 def test_what_failed_is_counted_and_the_first_is_named():
     nothing = load(ok=0, failures={"404": 200}, problem="404 to GET /x")
     (reason,) = judge(Planned(), trial_state(outcome=nothing), None).reasons
-    assert str(reason).startswith("all 200 requests failed (404 x 200; the first: 404 to GET /x): check `--requests`")
+    assert str(reason).startswith(
+        "all 200 requests failed (404 x 200; the first: 404 to GET /x): check the workload's `requests`"
+    )
 
 
 def test_the_cpu_time_of_the_load_is_not_another_processes():

@@ -211,7 +211,7 @@ def test_counts_that_leave_nothing_to_predict_are_left_out(tmp_path: Path) -> No
 
 
 def words(path: Path) -> list[str]:
-    return [str(path), "--features", "gpu_mhz,cores", "--time", "ms", "--energy", "joules"]
+    return [str(path), "--features", "gpu_mhz,cores", "--columns", "time=ms,energy=joules"]
 
 
 GOOD = [(mhz, cores, 9000 / mhz + 20 / cores, 2 + mhz / 400) for mhz in (500, 700, 900) for cores in (1, 2, 4)]
@@ -251,7 +251,7 @@ def test_a_bad_table_gets_a_sentence(tmp_path: Path, rows: list[tuple[object, ..
         (["--at", "gpu_mhz=800,corse=2"], "Did you mean 'cores'?"),
         (["--at", "gpu_mhz=0,cores=2"], "must be more than zero"),
         (["--at", "gpu_mhz=fast,cores=2"], "not a finite number"),
-        (["--power", "joules"], "'joules' is named twice"),
+        (["--columns", "power=joules"], "'joules' is named twice"),
         (["--group", "cores"], "'cores' is named twice"),
         ([], "every mode of it is measured"),
     ],

@@ -39,7 +39,7 @@ def table_of(folder: Path, *kinds: str, cores: tuple[int, ...] = CORES) -> ModeT
 
 
 def said(path: Path, *more: str, by: click.Command = command) -> str:
-    words = [str(path), "--features", "gpu_mhz,cores", "--time", "ms", "--group", "model", *more]
+    words = [str(path), "--features", "gpu_mhz,cores", "--columns", "time=ms", "--group", "model", *more]
     done = CliRunner().invoke(by, words)
     assert done.exception is None, done.output
     return done.stdout

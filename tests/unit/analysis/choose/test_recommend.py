@@ -311,7 +311,7 @@ def test_a_price_makes_a_cost_of_a_time(tmp_path):
     ("job", "said_"),
     [
         (Job("cost"), "give --price"),
-        (Job("energy"), "name its column with --energy"),
+        (Job("energy"), "name its column with `--columns energy=COLUMN`"),
         (Job("time", columns={"time": "nope"}), "No column for time 'nope'"),
     ],
 )

@@ -138,7 +138,8 @@ def test_an_interpreter_with_torch_has_no_obstacle() -> None:
 def test_an_interpreter_without_torch_says_how_to_get_it() -> None:
     assert [*map(str, TorchTrain().obstacles(answering(3)))] == [
         "/opt/python has no PyTorch: `/opt/python -m pip install torch` puts it there, "
-        "or name an interpreter that has it: `--python PATH`, or `python` of torch_train in the study."
+        "or name an interpreter that has it: `--python PATH`, `--set workload.python=PATH`, or `python` of torch_train "
+        "in the study."
     ]
 
 
