@@ -337,7 +337,7 @@ def test_texts_say_method_interval_error_and_what_to_measure_next() -> None:
     table = h200()
     text = answer_text(predictions_answer(table, predict(table, ("tare", "linear"), measured=6)), 100)
     for part in (
-        "vgg11, by tare from 6 measured modes", "90 % sure", "Measure next: gpu_mhz",
+        "vgg11, by tare from 6 measured modes", "90 % interval", "Measure next: gpu_mhz",
         "Solved by least squares by singular values", "Rank 3 of 3", "off by",
     ):  # fmt: skip
         assert part in text

@@ -261,7 +261,7 @@ def test_a_medium_that_matters_is_said():
 
 @pytest.mark.parametrize(("noise", "word"), [(0.01, "a few trials speak"), (0.2, "repeat them")])
 def test_how_much_trials_differ_is_said(noise, word):
-    found = the(recommend(rows({"a": (1.0, 1.0)}, noise=noise), Job("time")))
+    found = the(recommend(rows({"a": (1.0, 1.0), "b": (2.0, 2.0)}, noise=noise), Job("time")))
 
     assert word in said(found, "S3 5.4.1")[0].statement
 
@@ -455,20 +455,21 @@ def test_the_rate_of_a_load_and_the_page_cache_are_conditions_and_no_choice():
     assert high.conditions == {"workload.rate": 450.0, "control.page_cache.state": "cold", "workload.items": 450.0}
 
 
-def test_a_job_with_one_configuration_says_which_and_needs_no_default():
+def test_a_job_with_one_configuration_is_noted_and_needs_no_default():
     given = rows({"bare": (3, 3)}, **{"workload.rate": 300.0}) + rows({"bare": (5, 5), "runc": (4, 4)})
     given += rows({"runc": (9, 9)}, **{"workload.rate": 450.0})
 
-    low, closed, high = recommend(given, Job("time", ()), default={"mode": "bare"})
+    closed = the(recommend(given, Job("time", ()), default={"mode": "bare"}))
 
-    assert (low.group, low.best.settings) == ("300/s", {"mode": "bare"})
     assert (closed.group, closed.best.settings) == ("no rate", {"mode": "runc"})
-    assert (high.best.settings, high.default) == ({"mode": "runc"}, None)
+    for group in ("300/s", "450/s"):
+        assert f"{group}: one configuration, no choice." in closed.notes
 
 
 def test_a_job_without_the_figure_is_named():
     small = [replace(row, metrics={"time": 1.0}) for row in rows({"a": (1, 1)}, **{"workload.model": "lenet5"})]
-    found = the(recommend([*rows({"a": (2, 2)}, **{"workload.model": "resnet18"}), *small], Job("energy", ())))
+    large = rows({"a": (2, 2), "b": (3, 3)}, **{"workload.model": "resnet18"})
+    found = the(recommend([*large, *small], Job("energy", ())))
 
     assert found.group == "ResNet-18"
     told = "LeNet-5: no answer: none of its 8 trials has energy. `--minimise time` answers it."
