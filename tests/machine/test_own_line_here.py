@@ -173,7 +173,10 @@ def test_volumes_of_another_container_are_not_written_to(engine: str, image: str
         (["--ipc", "host", "--uts", "host"], "tare: --ipc host let the container change"),
         (["--ipc", "host"], "For data loaders --shm-size 8g does what --ipc host does"),
         (["--device-cgroup-rule", "c 42:* rmw"], "tare: --device-cgroup-rule 'c 42:* rmw' let the container change"),
-        (["-v", "{socket}:/var/run/docker.sock"], "gives the container an engine or a service: --real-volumes"),
+        (
+            ["-v", "{socket}:/var/run/docker.sock"],
+            "an engine or a service: `--set platform.real_volumes=true`",
+        ),
         (["--entrypoint", "/only/in/the/image"], "bare metal cannot run `/only/in/the/image given`"),
         (["--no-such-option"], "has no option --no-such-option"),
         (["--cpus", "many"], "the engine does not take this line"),

@@ -151,7 +151,7 @@ def test_an_image_that_cannot_be_fetched_is_an_obstacle_with_the_reason_and_a_wa
 @pytest.mark.machine("docker", "root", "busybox")
 def test_a_fetched_image_is_weighed_with_the_code_that_is_in_it(registry, tmp_path):
     name = f"{registry.address}/{registry.name}:1"
-    words = ("weigh", "--in", "docker", "--repeat", "1", "--image", name, "-o", "store")
+    words = ("weigh", "--in", "docker", "--blocks", "1", "--image", name, "-o", "store")
     done = warm_tare.run(*words, "--", "/bin/cat", "/app/marker", cwd=tmp_path)
 
     assert done.returncode == 0, done.stderr

@@ -89,7 +89,7 @@ def test_a_service_runs_with_those_that_it_depends_on(
     plugin.write_text(PLUGIN % (tmp_path / "config.json"))
     plugin.chmod(0o755)
     monkeypatch.setitem(PLAIN, "DOCKER_CONFIG", str(tmp_path / "docker"))
-    done = tare("weigh", "--repeat", "1", "-o", "out", "--compose", "compose.yaml", "app")
+    done = tare("weigh", "--blocks", "1", "-o", "out", "--compose", "compose.yaml", "app")
 
     said = " ".join(done.stderr.split())
     assert done.returncode == 0, done.stderr[-3000:]
@@ -120,7 +120,7 @@ def test_a_container_of_a_pod_runs_with_its_sidecar_after_what_goes_first(
         "nodeSelector": {"disk": "fast"},
     }}  # fmt: skip
     (tmp_path / "pod.yaml").write_text(json.dumps(pod))
-    done = tare("weigh", "--repeat", "1", "-o", "out", "--pod", "pod.yaml")
+    done = tare("weigh", "--blocks", "1", "-o", "out", "--pod", "pod.yaml")
 
     assert done.returncode == 0, done.stderr[-3000:]
     assert "not looked at: the node" in " ".join(done.stderr.split()) and "spec.nodeSelector" in done.stderr

@@ -56,7 +56,7 @@ def test_a_volume_on_fuse_is_named(archive: Path, folders: tuple[Path, Path], ta
         line = ["docker", "run", "-v", f"{through}:/data:ro", "-v", f"{tmp_path}/program:/program:ro",
                 f"--entrypoint={PYTHON}", image, "/program/reads.py", "/data"]  # fmt: skip
         bare = f"{PYTHON} {tmp_path}/program/reads.py {plain}"
-        done = tare("why", "--margin", "20%", "-o", "out", "--bare", bare, "--", *line)
+        done = tare("why", "--set", "compare.margin=20%", "-o", "out", "--set", f"workload.argv={bare}", "--", *line)
     finally:
         subprocess.run(["docker", "rmi", "--force", image], capture_output=True, check=False)
 

@@ -102,7 +102,7 @@ def test_without_rights_it_says_what_was_not_looked_at_and_the_command_that_look
 def test_ctrl_c_ends_the_look_with_what_was_seen_until_then_and_leaves_the_program() -> None:
     burning = subprocess.Popen([sys.executable, "-c", "while True: sum(range(100_000))"])
     try:
-        argv = [sys.executable, "-m", "tare", "why", "--pid", str(burning.pid), "--seconds", "600"]
+        argv = [sys.executable, "-m", "tare", "why", "--attach", str(burning.pid), "--budget", "10min"]
         with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as looking:
             assert looking.stderr is not None and "looking at" in looking.stderr.readline()
             time.sleep(2)
@@ -121,9 +121,8 @@ def test_what_does_not_run_is_refused_in_a_sentence(tare: Run) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     for words, wrong in (
-        (("--pid", str(ended.pid)), f"no program runs as process {ended.pid}"),
-        (("--pid", "1", "--container", "x"), "give either --container or --pid"),
-        (("--pid", "1", "--", "python", "train.py"), "take no command"),
+        (("--attach", str(ended.pid)), f"no program runs as process {ended.pid}"),
+        (("--attach", "1", "--", "python", "train.py"), "takes no command"),
     ):
         done = tare("why", *words)
         assert done.returncode == 2 and wrong in " ".join(done.stderr.split())

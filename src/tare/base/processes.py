@@ -261,7 +261,7 @@ def lock_busy(place: Path) -> str:
     """Who has the device, and what to do."""
     if lock_holder(place) is None:
         return f"{lock_owner(place)}\n`fuser {place}` names its process, as root."
-    advice = "Wait until it ends (`--wait` of `tare run` and `tare weigh` does), or ask its owner to stop it: it then "
+    advice = "Wait until it ends (`tare run STUDY --wait` does), or ask its owner to stop it: it then "
     advice += "restores the device by itself."
     return f"{lock_owner(place)}\n{advice}"
 

@@ -125,7 +125,7 @@ def refuse_no_program(work: Mapping[str, Any]) -> None:
     try:
         parts = [find("workloads", name).model_validate(work[name]) for name in ("command", "server") if name in work]
     except ValidationError:
-        from_plain({"study": "command", "platform": "bare", "workload": work}, "tare")  # says it in words
+        from_plain({"study": "command", "platform": "bare", "workload": work}, "tare weigh")  # says it in words
         raise
     obstacles = [each for part in parts for each in part.obstacles(LocalHost())]  # type: ignore[attr-defined]
     found = [str(each) for each in obstacles if each.code in ("needs.file", "needs.program")]

@@ -60,10 +60,12 @@ def _value(path: str, text: str) -> Any:
     """As YAML reads it; a file by its whole path."""
     from tare.studies.yaml import Fatal, parse
 
+    if path.startswith("workload.env."):
+        return text  # a variable is text, whatever it looks like
     name = path.rpartition(".")[2]
     if name in _FILES and Path(text).expanduser().exists():
         return str(Path(text).expanduser().absolute())
-    if name in _FILES and "/" in text:
+    if name in _FILES and ("/" in text or name != "python"):
         raise StudyError(f"--set {path}={text}: there is no such file.")
     try:
         return _plain(parse(text).root)

@@ -110,7 +110,8 @@ def taken(
         other = replace(line, image=against)
         own.look_at(host, other, part.allowed)  # it is there, and takes these options
         say(f"against it: the same line with {against}.")
-        work = _work(end_early, argv=list(seen.argv), in_image=True)
+        fields.workload.pop("argv", None)
+        work = fields.on(_work(end_early, argv=list(seen.argv), in_image=True))
         other_side = {**its, "line": shlex.join(other.words())}
         return Taken(line, its, work, of_image, other_side, spec.main.keys if spec else {}, file)
     command, folder = _on_bare_metal(seen, fields.workload.pop("argv", None))
@@ -190,7 +191,7 @@ def _own(line: str, fields: Mapping[str, Any]) -> Any:
             "platform": [{"own": {"line": line, **fields}}],
             "workload": {"command": {"argv": "true"}},
         }
-        from_plain(plain, "tare")  # says it in words
+        from_plain(plain, "tare weigh")  # says it in words
         raise
 
 

@@ -53,7 +53,7 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {  # verb -> option -> what it is now
         **_OF_BOTH,
         "--concurrency": "--set workload.concurrency=4",
         "--rate": "--set workload.rate=50/s",
-        "--trace": "--set workload.trace=FILE",
+        "--trace": "--set workload.trace=FILE --set workload.arrivals=trace",
         "--goal": "--set workload.goal=300ms",
         "--goal-of": "--set workload.goal_of=first_token",
         "--repeat": "--set repeat=12",

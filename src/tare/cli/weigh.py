@@ -47,9 +47,9 @@ _WITH_RESUME = ("resume", "budget_s", "blocks", "as_json")
     "--budget", "budget_s", type=DURATION, metavar="TIME",
     help=f"How long the whole command may take, like 5min.  [default: {USUAL_S} s, or six blocks if they take longer]",
 )  # fmt: skip
-@click.option("--blocks", type=click.IntRange(1, 1000), help="Exactly this many.  [default: 6 to 20, by the noise]")
+@click.option("--blocks", type=click.IntRange(1, 1000), help="This many in all.  [default: 6 to 20, by the noise]")
 @margin_option("5%")
-@click.option("--resume", type=STORE, metavar="DIR", help="Continue this weighing, with more blocks.")
+@click.option("--resume", type=STORE, metavar="DIR", help="Finish this weighing; --budget or --blocks adds blocks.")
 @output_option("The store's folder; else out/weigh-TIME.", FOLDER)
 @json_option
 @click.argument("command_line", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -130,8 +130,18 @@ def _resume(folder: Path, blocks: int | None, budget_s: float | None, as_json: b
     wrong = next((param for param in others if param.name not in _WITH_RESUME), None)
     need(wrong is None, f"{wrong and wrong.opts[0]}: --resume takes what {folder} was started with.")
     need((folder / STORE_FILE).is_file(), f"--resume {folder}: there is no store in this folder.")
+    from tare.records.store import Store
+    from tare.report.following import has_companions
+
+    with Store.open(folder) as store:
+        beside = has_companions(store.study.get("platform"))
     began_s = time.monotonic()
     study = load_study(folder / STUDY_FILE)
+    need(
+        not beside,
+        f"--resume {folder}: the containers beside it ran until that weighing ended. The command that made it, with "
+        f"`-o {folder}`, starts them again and continues.",
+    )
     await_device()
     is_adding = blocks is not None or budget_s is not None
     with needs_of_study(study):

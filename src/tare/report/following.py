@@ -39,7 +39,8 @@ class Source:
         is_pack = store is not None and store.path != store.root
         from_fleet = any("device" in record.settings for record in records)
         study = {} if store is None else store.study
-        return cls(name, not is_pack and not from_fleet, study, len(blocks), spent_s / max(1, len(blocks)))
+        grows = not (is_pack or from_fleet or has_companions(study.get("platform")))
+        return cls(name, grows, study, len(blocks), spent_s / max(1, len(blocks)))
 
     def with_blocks(self, total: int) -> str:
         """The command that continues the store until it has this many blocks."""
@@ -47,6 +48,13 @@ class Source:
         if is_weighing and self.block_s:
             return f"tare weigh --resume {self.name} --budget {_budget_text((total - self.blocks) * self.block_s)}"
         return f"tare run {self.name} --blocks {total}"
+
+
+def has_companions(platform: Any) -> bool:
+    """Whether a platform of a study joins containers that ran beside it, and are gone now."""
+    if isinstance(platform, Mapping):
+        return bool(platform.get("joins")) or any(map(has_companions, platform.values()))
+    return isinstance(platform, list | tuple) and any(map(has_companions, platform))
 
 
 def _budget_text(seconds: float) -> str:

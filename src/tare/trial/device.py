@@ -243,7 +243,7 @@ def _busy(path: Path, reported: bytes) -> str:
         )
     return (
         f"another run owns this device: pid {holder.pid}, since {since}{run}.\n"
-        f"Wait until it ends (`--wait` of `tare run` and `tare weigh` does), or stop it with `kill {holder.pid}`: it "
+        f"Wait until it ends (`tare run STUDY --wait` does), or stop it with `kill {holder.pid}`: it "
         "then restores the device by itself."
     )
 
