@@ -137,12 +137,16 @@ def _flat(text: str) -> str:
 
 
 def _options(plant: dict[str, Any], kind: str) -> list[str]:
-    """Options of the container: `quota: 0.5` is `--quota` of tare and `--cpus` of the engine."""
+    """Options of the container: `quota: 0.5` is `--limit cpus=0.5` of tare and `--cpus 0.5` of the engine."""
     engine = {"quota": "cpus", "cpuset": "cpuset-cpus", "shm": "shm-size", "io-rate": "device-read-bps"}
-    found = []
+    ours = {"quota": "cpus", "io-rate": "io_rate", "cpu-shares": "cpu_shares"}
+    options = []
     for name, value in plant.get("limits", {}).items():
-        found += [f"--{name if kind == 'tare' else engine.get(name, name)}", str(value)]
-    return found
+        if kind == "tare":
+            options += ["--limit", str(value) if name == "ulimit" else f"{ours.get(name, name)}={value}"]
+        else:
+            options += [f"--{engine.get(name, name)}", str(value)]
+    return options
 
 
 def _write_programs(programs: dict[str, Any]) -> None:

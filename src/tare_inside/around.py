@@ -21,7 +21,7 @@ _LIBRARIES = (
     "home/*/*/lib/python3*", "app/*/lib/python3*", "app/.venv/lib/python3*", "venv/lib/python3*",
 )  # fmt: skip
 _PACKAGES = ("site-packages", "dist-packages")
-_METADATA = re.compile(r"(?P<name>.+)-(?P<version>[^-]+)\.(?:dist|egg)-info(?:$)")
+_METADATA = re.compile(r"(?P<name>.+?)-(?P<version>[^-]+)(?:-py\d[^-]*)?\.(?:dist|egg)-info$")
 _FLAGS = re.compile(r"--(?:with|without|enable|disable)-[a-z0-9-]+(?:=(?:yes|no|[a-z0-9,]+)(?=[' ]|$))?")
 _LEVEL = re.compile(r"-O(?:\d|s|z|g|fast)\b|-march=\S+|-fno-omit-frame-pointer\b|-fno-semantic-interposition\b")
 _MOST_READ = 4 << 20

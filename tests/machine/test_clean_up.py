@@ -211,7 +211,7 @@ def test_the_verb_lists_then_removes_and_then_has_nothing_to_do(site, scratch):
     with running("runc", site, scratch) as runner:
         runner.send_signal(signal.SIGKILL)
 
-    planned = tare_clean("--plan", "--json", site)
+    planned = tare_clean("--dry-run", "--json", site)
     removed = tare_clean("--json", site)
     again = tare_clean(site)
 

@@ -37,7 +37,7 @@ def test_a_variable_of_the_later_store_is_named_and_removing_it_removes_the_cost
     tare("run", "study.yaml", "-o", "monday", cwd=tmp_path)
     tare("run", "study.yaml", "-o", "today", cwd=tmp_path, **{VARIABLE: "1"})
 
-    done = tare("why", "monday", "today", "--try", "--margin", "10%", "--json", "-o", "tried", cwd=tmp_path)
+    done = tare("why", "monday", "today", "--try", "--set", "compare.margin=10%", "--json", "-o", "tried", cwd=tmp_path)
 
     found = json.loads(done.stdout)
     assert (found["slower"], found["quicker"]) == ("today", "monday")

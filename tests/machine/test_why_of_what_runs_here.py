@@ -1,4 +1,4 @@
-"""`tare why --container` and `--pid`: what runs is looked at from outside, and left as it is."""
+"""`tare why --attach`: what runs is looked at from outside, and left as it is."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def _value(path: str, text: str) -> Any:
     """As YAML reads it; a file by its whole path."""
     from tare.studies.yaml import Fatal, parse
 
-    if path.startswith("workload.env."):
+    if path.split(".")[:2] == ["workload", "env"]:
         return text  # a variable is text, whatever it looks like
     name = path.rpartition(".")[2]
     if name in _FILES and Path(text).expanduser().exists():

@@ -148,7 +148,7 @@ def _described(
             config, words[0], lambda volume: host.run(["docker", "volume", "inspect", volume]).code == 0
         )
         for member in (spec.main, *spec.beside):
-            _refuse_unbuilt(host, config["services"][member.name], member)
+            _refuse_unbuilt(host, config, member)
     else:
         file = described.pod
         assert file is not None
@@ -167,9 +167,10 @@ def _described(
     return spec, click.get_current_context().with_resource(running)
 
 
-def _refuse_unbuilt(host: LocalHost, service: Mapping[str, Any], member: Member) -> None:
+def _refuse_unbuilt(host: LocalHost, config: Mapping[str, Any], member: Member) -> None:
     """A service that is built from a folder runs as the image that was built, and no build is made here."""
-    image = service.get("image") or next(iter(member.words[::-1]))
+    service = config["services"][member.name]
+    image = service.get("image") or f"{config['name']}-{member.name}"
     if service.get("build") and host.run(["docker", "image", "inspect", image]).code != 0:
         raise StudyError(
             f"services.{member.name} has a build section, and its image {image} is not there: "
@@ -257,16 +258,25 @@ def _shown(taken: Taken, fields: Mapping[str, Any]) -> tuple[str, str]:
 
 def _in_file(taken: Taken, ours: Mapping[str, Flag], theirs: Mapping[str, Flag]) -> tuple[str, str]:
     """What changes in the file, as lines that go and lines that come, each by its key."""
-    keys = {flag.name: taken.keys.get(words, words) for words, flag in ours.items()}
+
+    def key_of(flag: Flag) -> str:
+        """That of the same option of the file; of a variable that it lacks, beside its others."""
+        alike = {each.setting: taken.keys[words] for words, each in ours.items()
+                 if each.name == flag.name and words in taken.keys}  # fmt: skip
+        if flag.name == "--env" and alike and flag.setting not in alike:
+            return f"{next(iter(alike.values())).rpartition('.')[0]}.{flag.setting}"
+        return alike.get(flag.setting, flag.name)
+
     gone = [f"- {taken.keys.get(words, words)}: {_shown_value(flag)}"
             for words, flag in ours.items() if words not in theirs]  # fmt: skip
-    new = [f"+ {keys.get(flag.name, flag.name)}: {_shown_value(flag)}"
+    new = [f"+ {key_of(flag)}: {_shown_value(flag)}"
            for words, flag in theirs.items() if words not in ours]  # fmt: skip
     return (f"in {taken.file}", "\n".join([*gone, *new])) if gone or new else ("", "")
 
 
 def _shown_value(flag: Flag) -> str:
-    return " ".join(flag.shown()).partition("=")[2] or flag.value
+    shown = " ".join(flag.shown()).partition("=")[2] or flag.value
+    return shown.removeprefix(f"{flag.setting}=") if flag.setting else shown
 
 
 def _on_bare_metal(seen: Any, bare: Any) -> tuple[list[str], str]:

@@ -86,6 +86,8 @@ def command(
     ramp = ramp_goal(asked.serving, margin)
     need(ramp is None or not against_image, "a goal like 'p99 < 300 ms' finds a rate on bare metal and in a container.")
     given = {"--in": inside, "--image": image, "--against-image": against_image, "--limit": limits}
+    if described.is_given:
+        await_device()  # before a container beside it is started
     line = taken(asked.words, asked.fields, given | asked.about_container(), asked.end_early, described=described)
     work = line.work if line else asked.workload(image=bool(image))
     named = asked.is_own or bool(asked.built_in)

@@ -14,8 +14,8 @@ from tare.records.store import Store
 from tare.trial.rules import is_lost
 
 TOO_LONG = (
-    "If it only needs longer, set `limit` in the study; `--set workload.steps=200` (or `workload.minutes=3`) ends a "
-    "script early."
+    "If it only needs longer, set `limit` in the study; `--trial-limit 200steps` (or `3min`; in a study "
+    "`steps` or `minutes` of the workload) ends a script early."
 )
 LAST_LINES = 6  # of what a failed workload printed
 LONGEST_LINE = 150

@@ -19,7 +19,7 @@ from tare.studies.model import Study
 LONG_REHEARSAL_S = 60.0
 RUNS_TO_ITS_END = (
     "Each trial runs the script to its end. To end each one early, press Ctrl-C twice and start again with "
-    "`--set workload.steps=200` or `workload.minutes=3`."
+    "`--trial-limit 200steps` or `3min` (in a study: `steps: 200` or `minutes: 3` of the workload)."
 )
 
 
@@ -105,8 +105,8 @@ class Rehearsal:
         name = self._schedule.skipped[rehearsal.side] = self._side_name(rehearsal)
         reason = first_reason(record)
         if not is_new:
-            self._say(f"{name} did not run in its rehearsal, and is skipped ({reason}); `--retry-failed` tries it "
-                      "again.")  # fmt: skip
+            self._say(f"{name} did not run in its rehearsal, and is skipped ({reason}); `tare run` with "
+                      "`--retry-failed` tries it again.")  # fmt: skip
         elif reason in self._reasons:
             self._say(f"{name} cannot run for the same reason: its trials are skipped.")
         else:

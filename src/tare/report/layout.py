@@ -148,11 +148,6 @@ def whole_names(levels: Iterable[str], by: str) -> dict[str, str]:
     }
 
 
-def setting_name(factor: str, value: object) -> str:
-    """`GPU 540 MHz` for control.power_mode.gpu_mhz at 540.0."""
-    return safe_text(setting_words(factor, number_of(value)))
-
-
 def number_of(value: object) -> object:
     return float(value) if isinstance(value, str) and _is_number(value) else value
 

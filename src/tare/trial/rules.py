@@ -315,8 +315,7 @@ def load_trouble(state: TrialState, late: Weight = "invalid") -> Iterator[Ruling
     if (whole := _number(load, "unstreamed")) > FAILED_REQUESTS_SHARE * answered:
         sentence = (
             f"{whole:.0f} of {answered:.0f} answers were not streamed: they came whole or without a token, and have no "
-            "time to the first one. Does the server heed `stream`? `--set workload.api=http` asks for no "
-            "stream."
+            "time to the first one. Does the server heed `stream`? The workload's `api: http` asks for no stream."
         )
         yield Ruling("load.not-streamed", "suspect", "load", sentence)
     if "stop_s" in (served := state.facts.get("served", {})) and served["stop_s"] is None:

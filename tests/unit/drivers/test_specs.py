@@ -120,7 +120,7 @@ def test_what_a_compose_file_means_is_asked_of_compose_alone(tmp_path: Path) -> 
     missing: Any = Answers(1, err="docker: unknown command: docker compose")
     with pytest.raises(StudyError, match="Docker Compose is not installed on this device"):
         specs.configured(missing, tmp_path)
-    wrong: Any = Answers(0, 15, err="validating compose.yaml: services.app.cpu is not allowed\n")
+    wrong: Any = Answers(0, 15, 15, err="validating compose.yaml: services.app.cpu is not allowed\n")
     with pytest.raises(StudyError, match=r"docker compose refuses it: .*services\.app\.cpu is not allowed"):
         specs.configured(wrong, tmp_path)
 

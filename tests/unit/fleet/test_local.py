@@ -581,7 +581,7 @@ def test_a_script_that_runs_long_in_its_rehearsal_is_told_once_how_it_is_ended_e
     monkeypatch.setattr(local, "run_trial", lambda trial, bench: (time.sleep(0.1), quick(trial, bench))[1])
     scene.run(rehearse=True, repeat=1)
     assert (
-        sum("still running after" in note and "`--set workload.steps=200`" in note for note in scene.told.notes) == told
+        sum("still running after" in note and "`--trial-limit 200steps`" in note for note in scene.told.notes) == told
     )
 
 

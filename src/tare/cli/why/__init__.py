@@ -185,6 +185,8 @@ def command(
         "--layers takes a container of tare's own apart, and not yours.",
     )
     given = {"--in": inside, **{_OPTION.get(name, "--limit"): value for name, value in container.fields.items()}}
+    if described.is_given:
+        await_device()  # before a container beside it is started
     line = taken(asked.words, fields, given | asked.about_container(), asked.end_early, container.against, described)
     need(
         bool(container.image or line) or not container.against,

@@ -38,11 +38,12 @@ def name_of(text: str) -> str:
 def started(host: Host, spec: Spec, name: str, allow: Collection[str], say: Callable[[str], None]) -> Iterator[str]:
     """What the container that is asked about joins as its network; empty where it needs nobody."""
     shared = shared_below(name)
-    for path in shared_folders(spec, str(shared)):
-        make_folders(Path(path))
-        Path(path).chmod(0o1777)
     if not spec.beside:
-        yield ""
+        try:
+            _make_shared(spec, shared)
+            yield ""
+        finally:
+            host.run(["rm", "-rf", "--", str(shared)])
         return
     lines = [parsed(member.words, host) for member in spec.beside]
     engine = lines[0].engine
@@ -52,6 +53,7 @@ def started(host: Host, spec: Spec, name: str, allow: Collection[str], say: Call
     replace_file(note, json.dumps(engine).encode())
     with tempfile.TemporaryDirectory(prefix="tare-beside-") as folder:
         try:
+            _make_shared(spec, shared)
             own.remove(host, engine, name)  # of a run that was killed
             closed = [] if "network" in allow else ["--internal"]
             host.run([*engine, "network", "create", *closed, f"--label={LABEL}={name}", name]).checked()
@@ -69,6 +71,12 @@ def started(host: Host, spec: Spec, name: str, allow: Collection[str], say: Call
             own.remove(host, engine, name)
             host.run(["rm", "-rf", "--", str(shared)])
             note.unlink(missing_ok=True)
+
+
+def _make_shared(spec: Spec, shared: Path) -> None:
+    for path in shared_folders(spec, str(shared)):
+        make_folders(Path(path))
+        Path(path).chmod(0o1777)
 
 
 def shared_below(name: str) -> Path:

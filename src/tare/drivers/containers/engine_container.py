@@ -164,6 +164,14 @@ def first_pid(client: Client, name: str) -> int:
     )
 
 
+# Docker's command is told its engine and settings by options, and asks no proxy for a socket: values may be secrets,
+# and are kept off its command line wherever it would not heed them.
+_DOCKERS_OWN = re.compile(
+    r"PATH|HOME|TMPDIR|TERM|GLIBC_TUNABLES|TARE_NAME|(LD|GO|OTEL|BUILDX)_\w+|GO(DEBUG|GC|MAXPROCS|MEMLIMIT|TRACEBACK)"
+    r"|DOCKER_(HOST|CONFIG|CONTEXT|API_VERSION|CERT_PATH|TLS\w*|CONTENT_TRUST\w*|CLI_\w+|DEFAULT_PLATFORM|HIDE_\w+)"
+)
+
+
 class EnginePlace(ContainerPlace):
     """A running container; each command comes in by the engine's `exec`."""
 
@@ -180,7 +188,8 @@ class EnginePlace(ContainerPlace):
         """With its own variables and nothing else; in an image the image's stay too, and its PATH wins."""
         env = {name: value for name, value in job.env.items() if not (self._in_image and name == "PATH")}
         program = "env" if self._in_image else "/usr/bin/env"
-        lent, inside = handed_over(env, lambda name: not _CLIENTS_OWN.fullmatch(name), _ADDED, self.name, program)
+        heeded = _DOCKERS_OWN if self._client.program == "docker" else _CLIENTS_OWN
+        lent, inside = handed_over(env, lambda name: not heeded.fullmatch(name), _ADDED, self.name, program)
         passed = [f"--env={name}" for name in lent]
         if self._client.program == "docker":  # an image may lack `env`; a name alone takes away what is there
             own = {name: value for name, value in env.items() if name not in lent} | {tree.NAME_VARIABLE: self.name}

@@ -115,7 +115,11 @@ def configured(host: Host, file: Path) -> dict[str, Any]:
             f"compose file means. Install its plugin, or write the service of {file} as a line: "
             "`tare why -- docker run ...`."
         )
-    asked = host.run(["docker", "compose", "--file", str(file), "config", "--format", "json"], limit_s=120)
+    # A service that was asked for by name runs, whatever its profile; versions before 2.24 do not know the star.
+    called = ["docker", "compose", "--file", str(file)]
+    asked = host.run([*called, "--profile", "*", "config", "--format", "json"], limit_s=120)
+    if asked.code != 0:
+        asked = host.run([*called, "config", "--format", "json"], limit_s=120)
     if asked.code != 0:
         why = [line for line in asked.err.splitlines() if line.strip()]
         raise StudyError(f"{file}: docker compose refuses it: {why[-1] if why else f'code {asked.code}'}")
@@ -364,8 +368,10 @@ def _container(spec: Mapping[str, Any], given: Mapping[str, Any], wait: Wait, fo
     wanted = (resources.get("requests") or resources.get("limits") or {}).get("cpu")
     if wanted is not None:
         draft.add("--cpu-shares", max(2, round(quantity(wanted) * 1024)), "resources.requests.cpu")
-    if any("gpu" in key for key in resources.get("limits") or {}):
-        draft.add("--gpus", "all", "resources.limits")
+    limits = resources.get("limits") or {}
+    if count := round(quantity(limits.get("nvidia.com/gpu", 0))):
+        draft.add("--gpus", count, "resources.limits.nvidia.com/gpu")
+    draft.leave(*(f"resources.limits.{key}" for key in limits if "gpu" in key and key != "nvidia.com/gpu"))
     _add_rights(draft, spec.get("securityContext") or {}, given.get("securityContext") or {})
     _add_mounts(draft, {each["name"]: each for each in spec.get("volumes") or ()}, given, folder)
     draft.leave(*(key for key in given if key not in _OF_CONTAINERS))

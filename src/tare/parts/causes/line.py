@@ -15,7 +15,7 @@ from tare.base.processes import holding, mounts
 from tare.base.text import size_text
 from tare.drivers.containers.line import Flag
 from tare.drivers.containers.line import Line as OwnLine
-from tare.drivers.containers.own import folder_bytes, left_out, source_and_target
+from tare.drivers.containers.own import OF_NETWORKS, folder_bytes, left_out, source_and_target
 from tare.parts.causes.variables import PLACE_VARIABLES, suspected_variables
 from tare.parts.platforms.own import allowed_by, read
 from tare.parts.protocols import Cause, NotLooked, RuledOut, Side, Suspicion
@@ -76,7 +76,8 @@ class Line(Cause):
         except TareError as error:
             return {"": NotLooked(str(error))}
         led = {name for flag in line.flags for name in _TOGETHER.get(flag.name, ())}
-        skipped = {*_NEEDED, *led, *(flag.name for flag in left_out(line, allowed_by(slow.fields)))}
+        shared = OF_NETWORKS if slow.fields.get("joins") else ()  # that of those beside it
+        skipped = {*_NEEDED, *led, *shared, *(flag.name for flag in left_out(line, allowed_by(slow.fields)))}
         named = {name: flag for name, flag in line.named.items() if flag.name not in skipped}
         found = {name: _of_option(name, flag, line, slow, quick) for name, flag in named.items()}
         found["entry"] = _entry(line, slow)

@@ -241,6 +241,7 @@ class Own(Platform):
         own.remove(host, json.loads(note.read_text()), name)
         if folders := tree.own_folders(host, name):
             own.remove_groups(host, folders)
+        host.run(["rm", "-rf", "--one-file-system", "--", f"/dev/shm/{name}"])  # volumes that lay in memory
         note.unlink(missing_ok=True)
 
 
