@@ -17,7 +17,7 @@ sys.path.insert(0, {tests!r})
 import undisturbed
 undisturbed.relax()
 import tare, work
-result = tare.weigh(work.step, setup=work.setup, calls=20, on="runc", repeat=2, store={store!r}, progress=False)
+result = tare.weigh(work.step, setup=work.setup, calls=20, on="runc", blocks=2, store={store!r}, progress=False)
 steps = tare.open({store!r}).marks("step")
 print(json.dumps({{"metric": result.weighing.metric, "steps": len(steps), "trials": len(set(steps["trial"]))}}))
 """

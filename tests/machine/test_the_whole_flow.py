@@ -68,7 +68,7 @@ def containers() -> list[str]:
 
     if engine.find() is None:
         return []
-    return [left.name for left in engine.connect(LocalHost()).leftovers()]
+    return [left.site for left in engine.connect(LocalHost()).leftovers()]
 
 
 def workloads() -> list[str]:

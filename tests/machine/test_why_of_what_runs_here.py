@@ -36,8 +36,10 @@ def busy(engine: str, image: str) -> Iterator[str]:
     given = [
         "--cpus",
         "0.03",
-        "--limit",
-        "nofile=100:100,nproc=4096:4096",
+        "--ulimit",
+        "nofile=100:100",
+        "--ulimit",
+        "nproc=4096:4096",
         "-e",
         "HOLDS=85",
         "-e",

@@ -10,7 +10,7 @@ import json
 import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -494,7 +494,9 @@ def run_into(
     if not (folder / "store.json").exists():  # a run that goes on announces what is left of it
         tell_scale(study, checked)
     with new_store_goes_if_refused(folder), open_store(study, text, folder) as store:
-        if any("turns" in record.facts for record in store.records() if record.state in USABLE):
+        if any("turns" in record.facts for record in store.records() if record.state in USABLE) or _is_thinned(
+            planned, {str(row["trial"]) for row in store.planned()}
+        ):
             planned = thinned(planned)
         refuse_silent_changes(store, study, planned, accept_changes, adding)
         refuse_mixing(store, host, planned, accept_changes)
@@ -535,6 +537,12 @@ def new_store_goes_if_refused(folder: Path) -> Iterator[None]:
                 if there:
                     folder.mkdir()
         raise
+
+
+def _is_thinned(planned: Sequence[Trial], known: Collection[str]) -> bool:
+    """Whether a store was planned for turns, which have fewer A/A repeats, also where they were given up later."""
+    blocks = {trial.block for trial in planned if trial.id in known}
+    return any(trial.twin and trial.block in blocks and trial.id not in known for trial in planned)
 
 
 def tell_scale(study: Study, checked: Check) -> None:

@@ -172,7 +172,9 @@ class _Runner:
 
     def _announce(self, spent_s: float) -> None:
         """Say how long the trials that are sure to run take: by an earlier run, or else by their rehearsals."""
-        sharing = 1 if self._schedule.turning is None else 2  # each side's trial lasts as long as the pair
+        first = [trial for trial in self._schedule.alive(self._schedule.planned) if not trial.twin]
+        groups = self._schedule.together([trial for trial in first if trial.block == first[0].block])
+        sharing = max(map(len, groups), default=1)  # in turns each side's trial lasts as long as all of them
         for record in self._bench.store.records():
             if record.state in FINISHED and record.state not in FAILED:
                 self._forecast.took(side_of(record.settings), record_s(record) / sharing)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 import shutil
 import subprocess
 import tarfile
@@ -168,11 +169,17 @@ def packed(image: Unpacked) -> Iterator[Path]:
 def _pulled(private: Client, path: Path) -> str:
     """The id of the image that was in the file or folder."""
     reasons = []
-    for transport in ("oci",) if path.is_dir() else ("docker-archive", "oci-archive"):
-        done = private.run("pull", "--quiet", f"{transport}:{path.resolve()}", limit_s=_WITHIN_S)
-        if done.code == 0:
-            return done.out.split()[0]
-        reasons.append(done.err.strip()[-500:])
+    # Podman makes a name of the path of a layout, and a name has no capitals: it is given a link without any.
+    link = Path("/var/tmp") / f"tare-{secrets.token_hex(8)}"
+    link.symlink_to(path.resolve())
+    try:
+        for transport in ("oci",) if path.is_dir() else ("docker-archive", "oci-archive"):
+            done = private.run("pull", "--quiet", f"{transport}:{link}", limit_s=_WITHIN_S)
+            if done.code == 0:
+                return done.out.split()[0]
+            reasons.append(done.err.strip()[-500:])
+    finally:
+        link.unlink()
     raise ObstacleError("\n".join([f"{path}: the image cannot be read:", *reasons]))
 
 
