@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +32,12 @@ def archive_of(folder: Path, name: str, entry: list[str]) -> str:
     made = folder / f"{name}.saved"
     made.mkdir()
     subprocess.run(["tar", "-C", str(folder / name), "-cf", str(made / "layer.tar"), "."], check=True)
-    config = {"config": {"Entrypoint": entry, "Env": ["PATH=/usr/bin:/bin"]}, "rootfs": {"type": "layers"}}
+    layer = hashlib.sha256((made / "layer.tar").read_bytes()).hexdigest()
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine)
+    config = {
+        "architecture": machine, "os": "linux", "config": {"Entrypoint": entry, "Env": ["PATH=/usr/bin:/bin"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{layer}"]},
+    }  # fmt: skip
     text = json.dumps(config)
     digest = hashlib.sha256(f"{name} {text}".encode()).hexdigest()
     (made / f"{digest}.json").write_text(text)

@@ -100,7 +100,7 @@ def test_the_data_as_json(results):
 def test_an_edited_number_on_a_page_is_found_and_written_back(results):
     page = results / "page.md"
     whole = page.read_text()
-    line = next(number for number, text in enumerate(whole.splitlines(), 1) if "990 MHz" in text)
+    line = next(number for number, text in enumerate(whole.splitlines(), 1) if "128 W" in text)
     page.write_text(whole.replace("128 W", "120 W"))
     said = problems(results)
     assert f"page.md:{line}: `tare show h200/energy.tare energy` prints 'GPU 990 MHz   128 W" in said

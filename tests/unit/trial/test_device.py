@@ -228,7 +228,7 @@ def test_who_waits_is_told_once_and_has_the_device_when_the_other_run_ends(tmp_p
 
 
 def test_who_waits_waits_no_longer_than_asked(tmp_path: Path):
-    with DeviceLock(tmp_path, "dev", "first"), pytest.raises(BusyError, match="`--wait` of"):
+    with DeviceLock(tmp_path, "dev", "first"), pytest.raises(BusyError, match="`tare run STUDY --wait` does"):
         DeviceLock(tmp_path, "dev", "second", wait_s=0.01).__enter__()
 
 

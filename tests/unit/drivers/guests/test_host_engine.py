@@ -48,7 +48,7 @@ if "--version" not in sys.argv:
     line = socket.socket(socket.AF_UNIX)
     line.connect(address[len("--host=unix://"):])
     line.sendall(b"GET /_ping HTTP/1.0\\r\\n\\r\\n")
-    print(line.recv(1000)[-2:].decode())
+    print(line.makefile("rb").read()[-2:].decode())
 """
 CONTAINERD = """#!/bin/sh
 '''exec' {python} -I "$0" "$@"
